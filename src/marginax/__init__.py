@@ -1,0 +1,34 @@
+"""marginax: Bayesian deep learning on JAX.
+
+Take a network, say what you believe (likelihood and prior), choose a method, get a posterior over networks whose
+predictions carry honest uncertainty.
+"""
+
+from marginax import curvature, data, infer, nets, posterior, predict
+from marginax.files import register, register_function
+from marginax.infer import fit, resume, use_cores
+from marginax.model import All, LastLayer, Model, Paths, likelihoods, priors
+from marginax.posterior import load
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "All",
+    "LastLayer",
+    "Model",
+    "Paths",
+    "curvature",
+    "data",
+    "fit",
+    "infer",
+    "likelihoods",
+    "load",
+    "nets",
+    "posterior",
+    "predict",
+    "priors",
+    "register",
+    "register_function",
+    "resume",
+    "use_cores",
+]

@@ -1,0 +1,129 @@
+r"""Structured covariances of zero-mean normals over raveled parameters: sample and log density in O(structure)."""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from marginax.files import register
+
+_LOG_2PI = 1.8378770664093453
+
+
+class AbstractCovariance(eqx.Module):
+    """A covariance matrix that may be too big to write down."""
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """Number of parameters."""
+
+    @abc.abstractmethod
+    def sample(self, key: PRNGKeyArray, num: int) -> Float[Array, "num size"]:
+        """Draws of the zero-mean normal."""
+
+    @abc.abstractmethod
+    def log_prob(self, deviation: Float[Array, " size"]) -> Float[Array, ""]:
+        """Log density at a deviation from the mean."""
+
+    @abc.abstractmethod
+    def dense(self) -> Float[Array, "size size"]:
+        """The matrix itself, for small sizes and tests."""
+
+
+@register
+class DiagonalCovariance(AbstractCovariance):
+    """Independent parameters.
+
+    Args:
+        scale: standard deviations.
+    """
+
+    scale: Float[Array, " size"]
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return self.scale.shape[0]
+
+    def sample(self, key: PRNGKeyArray, num: int) -> Float[Array, "num size"]:
+        """Scaled white noise."""
+        return self.scale * jax.random.normal(key, (num, self.size))
+
+    def log_prob(self, deviation: Float[Array, " size"]) -> Float[Array, ""]:
+        """Sum of normal log densities."""
+        return jnp.sum(-0.5 * (deviation / self.scale) ** 2 - jnp.log(self.scale) - 0.5 * _LOG_2PI)
+
+    def dense(self) -> Float[Array, "size size"]:
+        """Variances on the diagonal."""
+        return jnp.diag(self.scale**2)
+
+
+@register
+class LowRankCovariance(AbstractCovariance):
+    r"""$\mathrm{diag}(s^2) + U U^\top$ with few columns in U.
+
+    Args:
+        scale: $s$, standard deviations of the diagonal part.
+        factor: $U$.
+    """
+
+    scale: Float[Array, " size"]
+    factor: Float[Array, "size rank"]
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return self.scale.shape[0]
+
+    def sample(self, key: PRNGKeyArray, num: int) -> Float[Array, "num size"]:
+        """White noise in both parts."""
+        own, shared = jax.random.split(key)
+        noise = jax.random.normal(shared, (num, self.factor.shape[1]))
+        return self.scale * jax.random.normal(own, (num, self.size)) + noise @ self.factor.T
+
+    def log_prob(self, deviation: Float[Array, " size"]) -> Float[Array, ""]:
+        """By the Woodbury identity and the determinant lemma."""
+        white = self.factor / self.scale[:, None]
+        inner = jnp.eye(self.factor.shape[1]) + white.T @ white
+        chol = jnp.linalg.cholesky(inner)
+        z = deviation / self.scale
+        half = jax.scipy.linalg.solve_triangular(chol, white.T @ z, lower=True)
+        log_det = 2 * jnp.sum(jnp.log(self.scale)) + 2 * jnp.sum(jnp.log(jnp.diag(chol)))
+        return -0.5 * (z @ z - half @ half + log_det + self.size * _LOG_2PI)
+
+    def dense(self) -> Float[Array, "size size"]:
+        """Written out."""
+        return jnp.diag(self.scale**2) + self.factor @ self.factor.T
+
+
+@register
+class DenseCovariance(AbstractCovariance):
+    """A full matrix by its Cholesky factor.
+
+    Args:
+        cholesky: lower triangular L with covariance L L'.
+    """
+
+    cholesky: Float[Array, "size size"]
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return self.cholesky.shape[0]
+
+    def sample(self, key: PRNGKeyArray, num: int) -> Float[Array, "num size"]:
+        """White noise through the factor."""
+        return jax.random.normal(key, (num, self.size)) @ self.cholesky.T
+
+    def log_prob(self, deviation: Float[Array, " size"]) -> Float[Array, ""]:
+        """By a triangular solve."""
+        z = jax.scipy.linalg.solve_triangular(self.cholesky, deviation, lower=True)
+        log_det = 2 * jnp.sum(jnp.log(jnp.diag(self.cholesky)))
+        return -0.5 * (z @ z + log_det + self.size * _LOG_2PI)
+
+    def dense(self) -> Float[Array, "size size"]:
+        """L L'."""
+        return self.cholesky @ self.cholesky.T

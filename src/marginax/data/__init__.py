@@ -1,0 +1,25 @@
+"""Data: arrays in memory, batches as pure functions of step and key, files larger than memory, real data sets."""
+
+from marginax.data.arrays import Arrays, DataSpec, as_arrays, standardise
+from marginax.data.datasets import load_co2, load_fashion_mnist, load_mnist, load_uci
+from marginax.data.mapped import MappedFiles
+from marginax.data.scaling import Scaling
+from marginax.data.sources import AbstractSource, Batch, FullBatch, Minibatches, as_source
+
+__all__ = [
+    "AbstractSource",
+    "Arrays",
+    "Batch",
+    "DataSpec",
+    "FullBatch",
+    "MappedFiles",
+    "Minibatches",
+    "Scaling",
+    "as_arrays",
+    "as_source",
+    "load_co2",
+    "load_fashion_mnist",
+    "load_mnist",
+    "load_uci",
+    "standardise",
+]

@@ -1,0 +1,140 @@
+"""Arrays in memory: what users pass, checked once, at the door."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Num
+
+from marginax.data.scaling import Scaling, scaling_of
+from marginax.files import register
+
+
+@register
+class DataSpec(eqx.Module):
+    """What a posterior remembers of its data: shapes, size and scaling, never the values."""
+
+    x_shape: tuple[int, ...] = eqx.field(static=True)
+    y_shape: tuple[int, ...] = eqx.field(static=True)
+    num_examples: int = eqx.field(static=True)
+    scaling: Scaling | None = None
+
+    def check_x(self, x: Any, *, name: str = "x") -> np.ndarray:
+        """Inputs for prediction as a float array (n, *x_shape), or an error that says what is wrong."""
+        x = as_numeric(x, name=name)
+        if x.shape[1:] != self.x_shape:
+            raise ValueError(
+                f"{name} must have shape (n, {', '.join(map(str, self.x_shape))}) as in the training data, got {x.shape}"
+            )
+        return x
+
+
+@register
+class Arrays(eqx.Module):
+    """A data set in memory, in the units that the model sees, with the scaling that led there.
+
+    >>> Arrays(np.zeros((5, 2)), np.arange(5.0)).spec.x_shape
+    (2,)
+    """
+
+    x: Float[np.ndarray, "n ..."] | Float[Array, "n ..."]
+    y: Num[np.ndarray, "n ..."] | Num[Array, "n ..."]
+    scaling: Scaling | None
+
+    def __init__(self, x: Any, y: Any, *, scaling: Scaling | None = None):
+        """Check and convert; `scaling` only records how x and y were scaled already."""
+        self.x, self.y = check_pair(x, y)
+        self.scaling = scaling
+
+    @property
+    def num_examples(self) -> int:
+        """N."""
+        return self.x.shape[0]
+
+    @property
+    def spec(self) -> DataSpec:
+        """Shapes, size and scaling."""
+        return DataSpec(self.x.shape[1:], self.y.shape[1:], self.num_examples, self.scaling)
+
+    def take(self, rows: np.ndarray) -> "Arrays":
+        """The data set made of some rows, with the same scaling."""
+        return Arrays(self.x[rows], self.y[rows], scaling=self.scaling)
+
+
+def as_numeric(values: Any, *, name: str) -> np.ndarray:
+    """A finite, non-empty array of floats or ints, from NumPy, JAX, pandas or nested lists."""
+    if hasattr(values, "to_numpy"):
+        values = values.to_numpy()
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError) as error:
+        raise TypeError(f"{name} must be a numeric array, got {type(values).__name__}: {error}") from None
+    if array.dtype == object:
+        try:
+            array = array.astype(np.float64)
+        except (ValueError, TypeError):
+            pass
+    if array.dtype.kind not in "fiub" and not jnp.issubdtype(array.dtype, jnp.floating):
+        raise TypeError(
+            f"{name} must be numeric, got dtype {array.dtype}: encode text and dates as numbers first"
+        )
+    if array.ndim == 0:
+        raise ValueError(f"{name} must have one row per example, got a scalar")
+    if array.size == 0:
+        raise ValueError(f"{name} is empty: shape {array.shape}")
+    if jnp.issubdtype(array.dtype, jnp.floating):
+        finite = np.isfinite(array)
+        if not finite.all():
+            row = int(np.argwhere(~finite)[0][0])
+            count = int((~finite).sum())
+            raise ValueError(f"{name} has {count} values that are NaN or infinite, the first in row {row}")
+    return array
+
+
+def check_pair(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs as floats and targets as floats or int32 labels, of one length."""
+    x, y = as_numeric(x, name="x"), as_numeric(y, name="y")
+    if len(x) != len(y):
+        raise ValueError(f"x and y must have the same number of rows, got {len(x)} and {len(y)}")
+    if y.ndim > 2:
+        raise ValueError(f"y must have shape (n,) or (n, outputs), got {y.shape}")
+    real = jax.dtypes.canonicalize_dtype(np.float64)
+    with np.errstate(over="ignore"):
+        x = np.asarray(x, real)
+    if not np.isfinite(x).all():
+        raise ValueError(f"x has values too large for {np.dtype(real).name}: standardise it first")
+    y = np.asarray(y, real) if jnp.issubdtype(y.dtype, jnp.floating) else np.asarray(y, np.int32)
+    return x, y
+
+
+def as_arrays(data: Any, *, name: str = "data") -> Arrays:
+    """A pair of arrays, or Arrays itself."""
+    if isinstance(data, Arrays):
+        return data
+    if isinstance(data, tuple | list) and len(data) == 2:
+        return Arrays(*data)
+    raise TypeError(f"{name} must be a pair (x, y) or a source from mx.data, got {type(data).__name__}")
+
+
+def standardise(data: Any) -> Arrays:
+    """Give every feature (and a real target) mean 0 and standard deviation 1; predictions are scaled back.
+
+    >>> data = standardise((np.array([[0.0], [2.0], [4.0]]), np.array([1.0, 5.0, 9.0])))
+    >>> np.round(data.x[:, 0], 3).tolist()
+    [-1.225, 0.0, 1.225]
+    """
+    if isinstance(data, Arrays):
+        if data.scaling is not None:
+            raise ValueError("data is standardised already")
+        x, y = data.x, data.y
+    elif isinstance(data, tuple | list) and len(data) == 2:
+        x, y = as_numeric(data[0], name="x"), as_numeric(data[1], name="y")
+        if len(x) != len(y):
+            raise ValueError(f"x and y must have the same number of rows, got {len(x)} and {len(y)}")
+    else:
+        raise TypeError(f"data must be a pair (x, y), got {type(data).__name__}")
+    x = np.asarray(x, np.float64)
+    scaling = scaling_of(x, np.asarray(y))
+    return Arrays(scaling.transform_x(x), scaling.transform_y(np.asarray(y)), scaling=scaling)

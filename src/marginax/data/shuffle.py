@@ -1,0 +1,83 @@
+r"""Random order without a table: a keyed permutation evaluated one index at a time.
+
+An epoch is a permutation of $0..N-1$. Sorting N random numbers at every step would cost more than the step, and
+a stored table per chain would cost memory, so the permutation is a Feistel network on the smallest power of two
+$\ge N$, walked until it lands below N (Black & Rogaway, 2002). Row number = f(key, epoch, position): the cost is
+that of the batch, not of the data, and any step can be reached at once, which is what makes a run resumable.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PRNGKeyArray, UInt32
+
+_NUM_ROUNDS = 10
+
+
+def _mix(value: UInt32[Array, "*n"]) -> UInt32[Array, "*n"]:
+    """A 32-bit finaliser: every input bit reaches every output bit."""
+    value = (value ^ (value >> 16)) * jnp.uint32(0x7FEB352D)
+    value = (value ^ (value >> 15)) * jnp.uint32(0x846CA68B)
+    return value ^ (value >> 16)
+
+
+def _round_keys(key: PRNGKeyArray) -> UInt32[Array, " rounds"]:
+    return jax.random.bits(key, (_NUM_ROUNDS,), jnp.uint32)
+
+
+def _permute(
+    position: UInt32[Array, "*n"], num: int, round_keys: UInt32[Array, "rounds ..."]
+) -> Int[Array, "*n"]:
+    num_bits = max(2, (num - 1).bit_length())
+    low_bits = num_bits // 2
+    low_mask, high_mask = jnp.uint32(2**low_bits - 1), jnp.uint32(2 ** (num_bits - low_bits) - 1)
+
+    def encrypt(value):
+        low, high = value & low_mask, value >> low_bits
+        for r in range(0, _NUM_ROUNDS, 2):
+            low = low ^ (_mix(high + round_keys[r]) & low_mask)
+            high = high ^ (_mix(low + round_keys[r + 1]) & high_mask)
+        return (high << low_bits) | low
+
+    def walk(carry):
+        value, outside = carry
+        value = jnp.where(outside, encrypt(value), value)
+        return value, value >= num
+
+    everywhere = jnp.ones(position.shape, bool)
+    inside, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[1]), walk, (position, everywhere))
+    return inside.astype(jnp.int32)
+
+
+def permute(
+    position: Int[Array, "*n"] | UInt32[Array, "*n"], num: int, *, key: PRNGKeyArray
+) -> Int[Array, "*n"]:
+    """Where a random permutation of range(num) sends each position.
+
+    >>> sorted(permute(jnp.arange(7), 7, key=jax.random.key(0)).tolist())
+    [0, 1, 2, 3, 4, 5, 6]
+    """
+    round_keys = _round_keys(key).reshape(-1, *[1] * position.ndim)
+    return _permute(position.astype(jnp.uint32), num, round_keys)
+
+
+def shuffled_rows(
+    epoch: Int[Array, ""] | UInt32[Array, ""] | int,
+    offset: Int[Array, ""] | UInt32[Array, ""] | int,
+    size: int,
+    num: int,
+    *,
+    key: PRNGKeyArray,
+) -> Int[Array, " {size}"]:
+    """The `size` rows that follow position `offset` of `epoch`, running on into the next epoch where it ends.
+
+    Every batch is full and every row appears once per epoch, so N/B times a batch sum is unbiased whatever the
+    remainder of N by B.
+    """
+    epoch = jnp.asarray(epoch, jnp.uint32)
+    position = jnp.asarray(offset, jnp.uint32) + jnp.arange(size, dtype=jnp.uint32)
+    here = _round_keys(jax.random.fold_in(key, epoch))[:, None]
+    if num % size:
+        following = _round_keys(jax.random.fold_in(key, epoch + 1))[:, None]
+        here = jnp.where(position < num, here, following)
+        position = jnp.where(position < num, position, position - num)
+    return _permute(position, num, here)

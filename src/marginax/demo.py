@@ -1,0 +1,140 @@
+"""The demo: ten measurements of y = 3x, a gap, and the question what y is at x = 7, answered by every method."""
+
+import base64
+import html
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from marginax.data import standardise
+from marginax.infer import AbstractMethod, fit
+from marginax.infer.catalogue import catalogue
+from marginax.model import Model, likelihoods
+from marginax.nets import MLP
+from marginax.plot import plot_band
+from marginax.predict import RegressionPrediction
+
+X = np.array([1.1, 2.3, 3.3, 3.9, 9.6, 10.1, 11.3, 4.7, 8.2, 5.9])
+QUESTION = 7.0
+GRID = np.linspace(-3.0, 16.0, 191)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one method says."""
+
+    name: str
+    at_question: RegressionPrediction
+    on_grid: RegressionPrediction
+    seconds: float
+
+    def row(self) -> tuple[str, ...]:
+        """Cells of the table."""
+        lower, upper = self.at_question.interval(0.9)
+        epistemic, aleatoric = np.sqrt(self.at_question.epistemic[0]), np.sqrt(self.at_question.aleatoric[0])
+        return (
+            self.name,
+            f"{self.at_question.mean[0]:.2f}",
+            f"{lower[0]:.2f} to {upper[0]:.2f}",
+            f"{epistemic:.2f}",
+            f"{aleatoric:.2f}",
+            f"{self.seconds:.1f}",
+        )
+
+
+HEADER = ("method", f"y at x = {QUESTION:g}", "90% interval", "epistemic sd", "aleatoric sd", "seconds")
+
+
+def measure() -> tuple[np.ndarray, np.ndarray]:
+    """The experiment: y = 3x with noise that grows with x."""
+    noise = np.random.default_rng(3).normal(size=len(X))
+    return X[:, None], 3.0 * X + (0.2 + 0.12 * X) * noise
+
+
+def ask(method: AbstractMethod, name: str, *, key: int = 0) -> Answer:
+    """Fit by one method and predict at the question and on a grid."""
+    x, y = measure()
+    net = MLP(in_size=1, hidden=(32,), out_size=2, activation=jax.nn.tanh, key=key)
+    model = Model(net, likelihood=likelihoods.Gaussian(scale=likelihoods.FromNetwork(min_scale=0.02)))
+    began = time.perf_counter()
+    posterior = fit(model, standardise((x, y)), method, key=key, progress=False)
+    grid = posterior.predict(GRID[:, None])
+    at_question = posterior.predict([[QUESTION]])
+    assert isinstance(grid, RegressionPrediction) and isinstance(at_question, RegressionPrediction)
+    return Answer(name, at_question, grid, time.perf_counter() - began)
+
+
+def draw(answers: list[Answer], path: Path) -> None:
+    """One panel per method, on the same axes."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    columns = min(3, len(answers))
+    rows = -(-len(answers) // columns)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(3.9 * columns, 3.0 * rows), sharex=True, sharey=True, squeeze=False
+    )
+    for ax, answer in zip(axes.flat, answers, strict=False):
+        plot_band(ax, GRID, answer.on_grid, data=measure())
+        ax.plot(GRID, 3 * GRID, ":", color="black", lw=1, label="y = 3x")
+        ax.axvline(QUESTION, color="C3", lw=1, ls="--", label=f"x = {QUESTION:g}?")
+        ax.set_title(answer.name, fontsize=11)
+        ax.set_ylim(-25, 70)
+        ax.set_xlim(GRID[0], GRID[-1])
+    for ax in axes.flat[len(answers) :]:
+        ax.axis("off")
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    spare = len(axes.flat) > len(answers)
+    target: Any = axes.flat[-1] if spare else figure
+    target.legend(
+        handles, labels, loc="center" if spare else "outside lower center", frameon=False, fontsize=10
+    )
+    figure.supxlabel("x", fontsize=11)
+    figure.supylabel("y", fontsize=11)
+    figure.tight_layout()
+    figure.savefig(path, dpi=140)
+    plt.close(figure)
+
+
+def write_report(answers: list[Answer], picture: Path, path: Path) -> None:
+    """One self-contained HTML page with the table and the picture."""
+    cells = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in answer.row()) + "</tr>"
+        for answer in answers
+    )
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in HEADER)
+    image = base64.b64encode(picture.read_bytes()).decode()
+    path.write_text(
+        f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>marginax demo</title><style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
+.wide {{ overflow-x: auto; }} table {{ border-collapse: collapse; }} img {{ max-width: 100%; background: white; }}
+td, th {{ padding: .3rem .8rem; border-bottom: 1px solid #8886; text-align: right; white-space: nowrap; }}
+td:first-child, th:first-child {{ text-align: left; }} :root {{ color-scheme: light dark; }}
+</style></head><body><h1>What is y at x = {QUESTION:g}, and how sure are we?</h1>
+<p>Ten noisy measurements of y = 3x, none between x = 5.9 and 8.2. The truth is {3 * QUESTION:g}. Epistemic is what more
+data could remove; aleatoric is the noise of a new measurement.</p>
+<div class="wide"><table><tr>{head}</tr>{cells}</table></div>
+<p><img src="data:image/png;base64,{image}" alt="Predictions of every method with bands"></p></body></html>
+""",
+        encoding="utf-8",
+    )
+
+
+def run(directory: Path, *, say: Any = print) -> list[Answer]:
+    """Ask every method, write picture and report, and say where they are."""
+    directory.mkdir(parents=True, exist_ok=True)
+    answers = []
+    for entry in catalogue():
+        say(f"{entry.name}: {entry.use_when} ...")
+        answers.append(ask(entry.method, entry.name))
+    picture, report = directory / "demo.png", directory / "report.html"
+    draw(answers, picture)
+    write_report(answers, picture, report)
+    return answers

@@ -1,0 +1,24 @@
+"""Storing objects without pickle: a registry of classes, a tree encoder, and checked directories of files.
+
+A *bundle* is a directory with `arrays.safetensors` and `manifest.json`. Reading one builds objects only from
+the registry; nothing is unpickled, and nothing is imported by a name found in a file.
+"""
+
+from marginax.files.error import FileError
+from marginax.files.registry import register, register_function
+from marginax.files.store import load_tree, read_arrays, read_bundle, save_tree, write_arrays, write_bundle
+from marginax.files.tree import decode, encode
+
+__all__ = [
+    "FileError",
+    "decode",
+    "encode",
+    "load_tree",
+    "read_arrays",
+    "read_bundle",
+    "register",
+    "register_function",
+    "save_tree",
+    "write_arrays",
+    "write_bundle",
+]

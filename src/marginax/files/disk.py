@@ -1,0 +1,188 @@
+"""The few careful file-system operations that bundles are made of."""
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from marginax.files.error import FileError
+
+try:
+    import fcntl
+except ImportError:  # Windows: abandoned temporaries are then left alone
+    fcntl = None
+
+__all__ = [
+    "naming",
+    "new_file",
+    "open_directory",
+    "open_regular",
+    "real_path",
+    "remove_abandoned",
+    "remove_directory",
+    "sync_directory",
+    "system_errors",
+    "temporary_directory",
+    "temporary_name",
+]
+
+_BINARY = getattr(os, "O_BINARY", 0)
+_CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | _BINARY
+
+
+@contextlib.contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Put the path in front of the message of every `FileError`."""
+    try:
+        yield
+    except FileError as error:
+        raise FileError(f"{os.fspath(path)}: {error}") from error.__cause__
+
+
+@contextlib.contextmanager
+def system_errors(consequence: str = "") -> Iterator[None]:
+    """Turn what the operating system refuses into a `FileError` that says so."""
+    try:
+        yield
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise FileError(f"{reason}; {consequence}" if consequence else reason) from error
+
+
+def real_path(path: str | os.PathLike[str]) -> Path:
+    """The absolute path with symbolic links resolved."""
+    if not os.fspath(path):
+        raise FileError("path is empty")
+    try:
+        return Path(os.path.realpath(path))
+    except ValueError as error:  # an embedded null character
+        raise FileError(f"not a valid path: {error}") from None
+
+
+@contextlib.contextmanager
+def open_directory(path: Path) -> Iterator[int | None]:
+    """Hold a directory open: what is read in it belongs together, even if it is renamed meanwhile."""
+    if os.open not in os.supports_dir_fd:  # Windows
+        yield None
+        return
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def open_regular(path: Path, directory: int | None = None) -> Iterator[tuple[int, int]]:
+    """Open a regular file for reading (no link, pipe or device); gives the descriptor and the size.
+
+    Args:
+        path: The file.
+        directory: The descriptor of its directory, where that is held open.
+    """
+    name = path if directory is None else path.name
+    mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+    if not stat.S_ISREG(mode):
+        what = "a symbolic link" if stat.S_ISLNK(mode) else "not a regular file"
+        raise FileError(f"{path.name} is {what}")
+    fd = os.open(name, os.O_RDONLY | _CAREFUL, dir_fd=directory)
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise FileError(f"{path.name} is not a regular file")
+        yield fd, status.st_size
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[int]:
+    """Make a file that does not exist yet, and sync it to disk at the end; gives the descriptor."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
+    try:
+        _lock(fd)
+        yield fd
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def temporary_name(target: Path) -> Path:
+    """A fresh hidden name beside the target, which `remove_abandoned` recognises."""
+    return target.parent / f".{target.name}.new-{secrets.token_hex(8)}"
+
+
+@contextlib.contextmanager
+def temporary_directory(target: Path, names: tuple[str, ...]) -> Iterator[Path]:
+    """A directory beside the target; unless it was renamed, it and the named files are removed at the end."""
+    path = temporary_name(target)
+    path.mkdir()
+    fd = None
+    try:
+        if fcntl is not None:
+            fd = os.open(path, os.O_RDONLY)
+            _lock(fd)
+        yield path
+    finally:
+        remove_directory(path, names)
+        if fd is not None:
+            os.close(fd)
+
+
+def remove_abandoned(target: Path, names: tuple[str, ...]) -> None:
+    """Remove the temporaries of interrupted writes to this target; those of running writers are locked."""
+    for path in list(target.parent.iterdir()):
+        if path.name.startswith(f".{target.name}.new-") and _abandoned(path):
+            remove_directory(path, names)
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def remove_directory(path: Path, names: tuple[str, ...]) -> None:
+    """Remove the named files and then the directory, if nothing else is in it; never follows a link."""
+    with contextlib.suppress(OSError):
+        if not stat.S_ISDIR(path.lstat().st_mode):
+            return
+        for name in names:
+            (path / name).unlink(missing_ok=True)
+        path.rmdir()
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames and new files in a directory durable, where the system can."""
+    if os.name == "nt":
+        return
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(fd)
+
+
+def _lock(fd: int) -> bool:
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _abandoned(path: Path) -> bool:
+    if fcntl is None:
+        return False
+    try:
+        fd = os.open(path, os.O_RDONLY | _CAREFUL)
+    except OSError:
+        return False
+    try:
+        return _lock(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,371 @@
+"""Bundles: directories of checked files that are replaced as a whole or not at all.
+
+Writing fills a hidden sibling directory, syncs it to disk and renames it. An existing bundle `run` is first
+renamed to `.run.old`; `read_bundle` looks there when `run` is missing, so that a good copy can be found at
+every moment, also after a crash between the two renames. The next write cleans up after an interrupted one.
+"""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from marginax.files.disk import (
+    naming,
+    new_file,
+    open_directory,
+    open_regular,
+    real_path,
+    remove_abandoned,
+    remove_directory,
+    sync_directory,
+    system_errors,
+    temporary_directory,
+    temporary_name,
+)
+from marginax.files.error import FileError
+from marginax.files.tensors import parse_json, read_tensors, write_all, write_tensors
+from marginax.files.tree import Document, decode, encode
+
+__all__ = ["load_tree", "read_arrays", "read_bundle", "save_tree", "write_arrays", "write_bundle"]
+
+PathLike = str | os.PathLike[str]
+
+_FORMAT_VERSION = 1
+_MANIFEST, _ARRAYS = "manifest.json", "arrays.safetensors"
+_NAMES = (_MANIFEST, _ARRAYS)
+_ENTRIES = {"format", "version", "kind", "versions", "files", "document", "sha256"}
+_MAX_MANIFEST = 16 * 2**20
+_HEAD = b'{\n"format": "marginax",\n'
+_TAIL = b',\n"sha256": "%b"\n}\n'
+_TAIL_SIZE = len(_TAIL % bytes(64))
+
+
+def save_tree(path: PathLike, kind: str, tree: Any, *, overwrite: bool = False) -> None:
+    """Store a tree of objects as a bundle: `encode`, then `write_bundle`.
+
+    Args:
+        path: The directory to write.
+        kind: What the bundle is; the reader has to ask for the same.
+        tree: What `encode` accepts.
+        overwrite: Whether an existing bundle may be replaced.
+
+    Example:
+        >>> import tempfile
+        >>> from marginax.files import load_tree, save_tree
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_tree(folder + "/run", "numbers", {"sizes": (1, 2)})
+        ...     load_tree(folder + "/run", "numbers")
+        {'sizes': (1, 2)}
+    """
+    document, arrays = encode(tree)
+    write_bundle(path, kind, document, arrays, overwrite=overwrite)
+
+
+def load_tree(path: PathLike, kind: str) -> Any:
+    """Read what `save_tree` stored: `read_bundle`, then `decode`.
+
+    Args:
+        path: The directory.
+        kind: What the bundle has to be.
+
+    Returns:
+        The tree.
+    """
+    document, arrays = read_bundle(path, kind)
+    with naming(path):
+        return decode(document, arrays)
+
+
+def write_bundle(
+    path: PathLike, kind: str, document: Document, arrays: Mapping[str, Any], *, overwrite: bool = False
+) -> None:
+    """Write a document and arrays as a directory, as a whole or not at all.
+
+    Args:
+        path: The directory to write; missing parents are made. An empty directory may exist already.
+        kind: What the bundle is, for example "posterior"; `read_bundle` has to ask for the same.
+        document: Anything JSON can hold (no NaN or infinity).
+        arrays: Arrays by name.
+        overwrite: Whether an existing bundle may be replaced. A directory that holds anything else is never
+            replaced.
+
+    Raises:
+        FileError: If nothing could be written (the destination exists, the disk is full, ...). What was there
+            before is still there.
+    """
+    with naming(path), system_errors("nothing was written, what was there before is unchanged"):
+        text = _document_text(document)
+        target = real_path(path)
+        old = _old_name(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if _current(target) == old:  # a write was interrupted between its two renames: undo it
+            if target.exists():
+                target.rmdir()
+            old.rename(target)
+        _check_destination(target, overwrite)
+        remove_abandoned(target, _NAMES)
+        with temporary_directory(target, _NAMES) as temporary:
+            with new_file(temporary / _ARRAYS) as fd:
+                sha256, size = write_tensors(fd, arrays)
+            with new_file(temporary / _MANIFEST) as fd:
+                write_all(fd, memoryview(_manifest(kind, text, size, sha256)))
+            sync_directory(temporary)
+            _replace(temporary, target, old)
+        with system_errors("it was written, but may not survive a power failure"):
+            sync_directory(target.parent)
+        remove_directory(old, _NAMES)
+
+
+def read_bundle(path: PathLike, kind: str) -> tuple[Document, dict[str, np.ndarray]]:
+    """Read a bundle that `write_bundle` wrote, checking all of it.
+
+    Sizes are checked before memory is allocated, and hashes before anything is returned. Only regular files
+    inside the directory are opened.
+
+    Args:
+        path: The directory.
+        kind: What the bundle has to be.
+
+    Returns:
+        The document and the arrays by name.
+
+    Raises:
+        FileError: If it is missing, not a marginax bundle, truncated, damaged, of another kind, or written by
+            a newer version.
+    """
+    with naming(path), system_errors():
+        target = real_path(path)
+        while True:
+            current = _current(target)
+            stamp = _stamp(current)
+            try:
+                with open_directory(current) as directory:
+                    return _read_directory(current, directory, kind)
+            except (FileError, OSError):
+                if _stamp(_current(target)) == stamp:
+                    raise
+                # Otherwise another process has replaced it while it was read: look again.
+
+
+def write_arrays(path: PathLike, arrays: Mapping[str, Any]) -> str:
+    """Write arrays as one safetensors file, replacing an existing file at once or not at all.
+
+    Args:
+        path: The file to write.
+        arrays: Arrays by name.
+
+    Returns:
+        The SHA-256 of the file (hex), for `read_arrays`.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from marginax.files import read_arrays, write_arrays
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     sha256 = write_arrays(folder + "/draws.safetensors", {"weight": np.arange(3)})
+        ...     read_arrays(folder + "/draws.safetensors", sha256)
+        {'weight': array([0, 1, 2])}
+    """
+    with naming(path), system_errors("nothing was written, what was there before is unchanged"):
+        target = real_path(path)
+        if os.path.lexists(target) and not stat.S_ISREG(target.lstat().st_mode):
+            raise FileError("exists and is not a regular file")
+        remove_abandoned(target, ())
+        temporary = temporary_name(target)
+        try:
+            with new_file(temporary) as fd:
+                sha256, _ = write_tensors(fd, arrays)
+            temporary.replace(target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        sync_directory(target.parent)
+        return sha256
+
+
+def read_arrays(path: PathLike, sha256: str | None = None) -> dict[str, np.ndarray]:
+    """Read one safetensors file.
+
+    Args:
+        path: The file.
+        sha256: The hash that `write_arrays` returned. Without it only the structure of the file is checked:
+            flipped bits in the data go unnoticed.
+
+    Returns:
+        The arrays by name.
+    """
+    with naming(path), system_errors(), open_regular(real_path(path)) as (fd, size):
+        return read_tensors(fd, size, sha256)
+
+
+def _read_directory(path: Path, directory: int | None, kind: str) -> tuple[Document, dict[str, np.ndarray]]:
+    if not path.is_dir():
+        raise FileError("not a marginax bundle: not a directory")
+    try:
+        with open_regular(path / _MANIFEST, directory) as (fd, size):
+            if size > _MAX_MANIFEST:
+                raise FileError(f"{_MANIFEST} has {size} bytes, more than the {_MAX_MANIFEST} allowed")
+            manifest = _parse_manifest(_read_all(fd, size))
+    except FileNotFoundError:
+        raise FileError(f"not a marginax bundle: it has no {_MANIFEST}") from None
+    if manifest["kind"] != kind:
+        raise FileError(f"holds a {manifest['kind']!r:.80}, not a {kind!r}")
+    expected = manifest["files"][_ARRAYS]
+    try:
+        with open_regular(path / _ARRAYS, directory) as (fd, size):
+            if size != expected["size"]:
+                raise FileError(f"truncated or damaged: it has {size} bytes instead of {expected['size']}")
+            arrays = read_tensors(fd, size, expected["sha256"])
+    except FileNotFoundError:
+        raise FileError(f"damaged: {_ARRAYS} is missing") from None
+    except FileError as error:
+        raise FileError(f"{_ARRAYS}: {error}") from None
+    return manifest["document"], arrays
+
+
+def _document_text(document: Document) -> str:
+    try:
+        text = json.dumps(document, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise FileError(f"document must be JSON: {error}") from None
+    if len(text) > _MAX_MANIFEST - 2**16:
+        raise FileError(f"the document takes {len(text)} bytes as JSON, too many: put numbers into arrays")
+    return text
+
+
+def _manifest(kind: str, document: str, size: int, sha256: str) -> bytes:
+    entries = {
+        "version": str(_FORMAT_VERSION),
+        "kind": json.dumps(kind),
+        "versions": json.dumps(_versions()),
+        "files": json.dumps({_ARRAYS: {"size": size, "sha256": sha256}}),
+        "document": document,
+    }
+    body = _HEAD + ",\n".join(f'"{name}": {text}' for name, text in entries.items()).encode()
+    # The last entry is the hash of every byte before it, so that the manifest, too, is protected.
+    return body + _TAIL % hashlib.sha256(body).hexdigest().encode()
+
+
+def _parse_manifest(text: bytes) -> dict[str, Any]:
+    if not text.startswith(_HEAD):
+        raise FileError(f"not a marginax bundle: {_MANIFEST} does not begin like one")
+    body = text[:-_TAIL_SIZE]
+    if text[-_TAIL_SIZE:] != _TAIL % hashlib.sha256(body).hexdigest().encode():
+        raise FileError(f"truncated or damaged: the SHA-256 of {_MANIFEST} does not match")
+    manifest = parse_json(text)
+    version, versions = manifest.get("version"), manifest.get("versions")
+    if type(version) is not int or not isinstance(versions, dict):
+        raise FileError(f"damaged: {_MANIFEST} has no version")
+    if version > _FORMAT_VERSION:
+        raise FileError(
+            f"written by a newer marginax ({versions.get('marginax')!r:.40}, format {version}; "
+            f"this one reads up to {_FORMAT_VERSION}): upgrade marginax"
+        )
+    if version < 1 or manifest.keys() != _ENTRIES:
+        raise FileError(f"damaged: malformed {_MANIFEST}")
+    _check_files(manifest["files"])
+    return manifest
+
+
+def _check_files(files: Any) -> None:
+    if not isinstance(files, dict):
+        raise FileError(f"damaged: malformed {_MANIFEST}")
+    for name in files:
+        if name != _ARRAYS:
+            raise FileError(f"{_MANIFEST} names the file {name!r:.80}, which is no part of a bundle")
+    entry = files.get(_ARRAYS)
+    if not isinstance(entry, dict) or entry.keys() != {"size", "sha256"}:
+        raise FileError(f"damaged: malformed {_MANIFEST}")
+    if type(entry["size"]) is not int or type(entry["sha256"]) is not str:
+        raise FileError(f"damaged: malformed {_MANIFEST}")
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in ("marginax", "jax", "equinox", "numpy"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "unknown"
+    return versions
+
+
+def _old_name(target: Path) -> Path:
+    return target.parent / f".{target.name}.old"
+
+
+def _current(target: Path) -> Path:
+    # A write that was interrupted between its two renames leaves the good copy under the old name.
+    old = _old_name(target)
+    return old if _is_vacant(target) and _is_bundle(old) else target
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _is_vacant(path: Path) -> bool:
+    try:
+        return not any(path.iterdir())
+    except NotADirectoryError:
+        return False
+    except FileNotFoundError:
+        return True
+
+
+def _replace(temporary: Path, target: Path, old: Path) -> None:
+    remove_directory(old, _NAMES)  # left behind by a write that was interrupted after its renames
+    try:
+        if os.path.lexists(target):
+            target.rename(old)
+        temporary.rename(target)
+    except BaseException:
+        if os.path.lexists(old) and not os.path.lexists(target):
+            old.rename(target)
+        raise
+
+
+def _read_all(fd: int, size: int) -> bytes:
+    parts = []
+    while size > 0 and (part := os.read(fd, size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _check_destination(target: Path, overwrite: bool) -> None:
+    if not os.path.lexists(target):
+        return
+    if not target.is_dir():
+        raise FileError("exists and is not a directory")
+    entries = {entry.name for entry in target.iterdir()}
+    if not entries:
+        return
+    if foreign := sorted(entries - {_MANIFEST, _ARRAYS}):
+        raise FileError(f"exists and holds other files ({foreign[0]!r} ...): choose another path")
+    if _ARRAYS not in entries and not _is_bundle(target):
+        raise FileError("exists and is not a marginax bundle: choose another path")
+    if not overwrite:
+        raise FileError("exists already: choose another path or pass overwrite=True")
+
+
+def _is_bundle(directory: Path) -> bool:
+    try:
+        with open_regular(directory / _MANIFEST) as (fd, _):
+            return os.read(fd, len(_HEAD)) == _HEAD
+    except (OSError, FileError):
+        return False

@@ -1,0 +1,274 @@
+"""`fit`: the only loop in marginax.
+
+A host loop over chunks around a compiled loop over steps. Between chunks: progress, checkpoint, the NaN guard, hooks,
+and a look at Ctrl-C. The number of steps in a chunk follows the clock; nothing in the result depends on it.
+"""
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray, PyTree
+
+from marginax.data import AbstractSource, Batch
+from marginax.infer._checkpoint import RunDirectory
+from marginax.infer._chunk import (
+    Fixed,
+    chain_mesh,
+    data_key,
+    finite_chains,
+    run_chunk,
+    start_chains,
+    traced_numbers,
+)
+from marginax.infer._method import AbstractMethod, Phase
+from marginax.infer._progress import Interrupt, Progress
+from marginax.infer.hooks import AbstractHook, Event
+from marginax.model import Model, Params
+from marginax.posterior import AbstractPosterior, FitRecord, describe
+
+_SECONDS_PER_CHUNK = 0.5
+_MOST_STEPS = 4096
+_MOST_BYTES = 64 * 2**20  # of draws or batches held for one chunk
+
+
+@dataclass
+class Run:
+    """A run in progress: what `fit` sets up and `resume` restores."""
+
+    model: Model
+    method: AbstractMethod
+    source: AbstractSource
+    hooks: tuple[AbstractHook, ...]
+    key: PRNGKeyArray
+    num_chains: int
+    start: Params
+    directory: RunDirectory | None = None
+    chunk_size: int | None = None
+    phase: int = 0
+    step: int = 0
+    num_steps: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    bad_chains: dict[int, str] = field(default_factory=dict)
+    kept: list[tuple[int, dict[str, np.ndarray]]] = field(default_factory=list)
+    unsaved: list[tuple[int, dict[str, np.ndarray]]] = field(default_factory=list)
+
+    # ---- the loop
+
+    def execute(self, progress: bool | None) -> AbstractPosterior:
+        """Run all phases from where the run stands, and build the posterior."""
+        fixed = self._fixed()
+        first = self.source.batch(0, key=data_key(self.key, 0)) if self.source.on_host else None
+        states = start_chains(fixed, self.start, first)
+        memories = tuple(hook.begin(self.model, states) for hook in self.hooks)
+        restored = None if self.directory is None else self.directory.latest((states, memories))
+        if restored is not None:
+            cursor, (states, memories), self.kept = restored
+            self._set_cursor(cursor)
+        if fixed.mesh is not None:
+            states = jax.device_put(states, jax.NamedSharding(fixed.mesh, jax.P("chain")))
+        phases = self.method.phases(self.source.spec.num_examples)
+        with Progress(progress) as bar, Interrupt() as interrupt:
+            while self.phase < len(phases):
+                phase = phases[self.phase]
+                states, memories = self._run_phase(phase, states, memories, bar, interrupt)
+                if interrupt.requested:
+                    break
+                self.phase, self.step = self.phase + 1, 0
+                self._checkpoint(states, memories)
+        return self._finish(phases, states, finished=not interrupt.requested)
+
+    def _run_phase(
+        self, phase: Phase, states: PyTree, memories: tuple[PyTree, ...], bar: Progress, interrupt: Interrupt
+    ) -> tuple[PyTree, tuple[PyTree, ...]]:
+        fixed = self._fixed(self._capacity(phase, states))
+        bar.phase(phase.name, self.step, phase.num_steps)
+        periods = [n for hook in self.hooks if (n := hook.every(phase.name, self.source))]
+        length, patience = min(8, fixed.capacity), _SECONDS_PER_CHUNK
+        stopped = False
+        while self.step < phase.num_steps and not stopped and not interrupt.requested:
+            stop = min(self.step + length, phase.num_steps, *((self.step // n + 1) * n for n in periods))
+            began = time.perf_counter()
+            states, infos, draws = run_chunk(
+                fixed, states, jnp.asarray(self.step), jnp.asarray(stop), self._batches(fixed, stop)
+            )
+            chunk = _collect(phase, infos, draws, self.step, stop)
+            taken = time.perf_counter() - began
+            rate = (stop - self.step) / max(taken, 1e-9)
+            self.seconds[phase.name] = self.seconds.get(phase.name, 0.0) + taken
+            self.num_steps[phase.name] = self.step = stop
+            self.unsaved.append((self.phase, chunk))
+            self._guard(states, phase, chunk)
+            states, memories, stopped = self._call_hooks(phase, states, memories, chunk)
+            cost = self._checkpoint(states, memories)
+            patience = max(patience, 10 * cost)
+            length = int(np.clip(rate * patience, 1, min(8 * length, fixed.capacity)))
+            bar.update(self.step, rate, self.step if stopped else phase.num_steps)
+        return states, memories
+
+    # ---- pieces of the loop
+
+    def _fixed(self, capacity: int = 1) -> Fixed:
+        believed = traced_numbers((self.model.likelihood, self.model.prior))
+        model = eqx.tree_at(lambda m: (m.likelihood, m.prior), self.model, believed)
+        source = self.source
+        mesh = chain_mesh(self.num_chains)
+        if not source.on_host:
+            place = jax.NamedSharding(mesh, jax.P()) if mesh is not None else None
+            source = jax.tree.map(lambda a: jax.device_put(a, place) if eqx.is_array_like(a) else a, source)
+        keys = jax.vmap(lambda chain: jax.random.fold_in(self.key, chain))(jnp.arange(self.num_chains))
+        return Fixed(model, traced_numbers(self.method), source, keys, self.phase, capacity, mesh)
+
+    def _capacity(self, phase: Phase, states: PyTree) -> int:
+        most = min(_MOST_STEPS, phase.num_steps, self.chunk_size or _MOST_STEPS)
+        if phase.keep is not None:
+            size = _num_bytes(jax.eval_shape(jax.vmap(phase.keep), states)) / phase.thin
+            most = min(most, int(_MOST_BYTES / max(size, 1)))
+        if self.source.on_host:
+            x, y = self.source.examples(1)
+            most = min(most, int(_MOST_BYTES / ((x.nbytes + y.nbytes) * self.source.batch_size)))
+        return max(1, most)
+
+    def _batches(self, fixed: Fixed, stop: int) -> Batch | None:
+        if not self.source.on_host:
+            return None
+        key = data_key(self.key, self.phase)
+        batches = [self.source.batch(step, key=key) for step in range(self.step, stop)]
+        batches += batches[-1:] * (fixed.capacity - len(batches))
+        return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *batches)
+
+    def _guard(self, states: PyTree, phase: Phase, chunk: dict[str, np.ndarray]) -> None:
+        finite = np.asarray(finite_chains(states.params))
+        for name in (n for n in chunk if n == "info/log_density"):
+            finite = finite & np.isfinite(chunk[name]).all(axis=1)
+        for chain in np.flatnonzero(~finite).tolist():
+            if chain not in self.bad_chains:
+                text = f"chain {chain} became NaN in phase {phase.name!r} before step {self.step} and was left out"
+                self.bad_chains[chain] = text
+                warnings.warn(text, RuntimeWarning, stacklevel=5)
+        if len(self.bad_chains) == self.num_chains:
+            raise FloatingPointError(
+                f"all {self.num_chains} chains became NaN in phase {phase.name!r} before step {self.step}: "
+                "standardise the data (mx.data.standardise) or lower the learning rate / step size"
+            )
+
+    def _call_hooks(
+        self, phase: Phase, states: PyTree, memories: tuple[PyTree, ...], chunk: dict[str, np.ndarray]
+    ) -> tuple[PyTree, tuple[PyTree, ...], bool]:
+        info = {
+            name.removeprefix("info/"): value for name, value in chunk.items() if name.startswith("info/")
+        }
+        updated, stopped = [], False
+        for hook, memory in zip(self.hooks, memories, strict=True):
+            period = hook.every(phase.name, self.source)
+            if period and self.step % period and self.step != phase.num_steps:
+                updated.append(memory)
+                continue
+            verdict = hook.after_chunk(
+                memory, Event(self.model, phase.name, self.step, phase.num_steps, states, info)
+            )
+            states, stopped = verdict.states, stopped or verdict.stop
+            updated.append(verdict.memory)
+        return states, tuple(updated), stopped
+
+    # ---- disk
+
+    def _checkpoint(self, states: PyTree, memories: tuple[PyTree, ...]) -> float:
+        """Save the state; returns the seconds it took."""
+        began = time.perf_counter()
+        if self.directory is not None:
+            kept = _join([chunk for _, chunk in self.unsaved])
+            phase = self.unsaved[-1][0] if self.unsaved else self.phase
+            name = f"{phase}-{self.step}"
+            cursor = {
+                "phase": self.phase,
+                "step": self.step,
+                "num_steps": self.num_steps,
+                "seconds": self.seconds,
+                "bad_chains": {str(chain): text for chain, text in self.bad_chains.items()},
+            }
+            self.directory.save(cursor, (states, memories), kept, name)
+        self.kept += self.unsaved
+        self.unsaved = []
+        return time.perf_counter() - began
+
+    def _set_cursor(self, cursor: dict[str, Any]) -> None:
+        self.phase, self.step = cursor["phase"], cursor["step"]
+        self.num_steps, self.seconds = dict(cursor["num_steps"]), dict(cursor["seconds"])
+        self.bad_chains = {int(chain): text for chain, text in cursor["bad_chains"].items()}
+
+    # ---- the end
+
+    def _finish(self, phases: tuple[Phase, ...], states: PyTree, *, finished: bool) -> AbstractPosterior:
+        good = np.array([c for c in range(self.num_chains) if c not in self.bad_chains])
+        states = jax.device_put(states, jax.local_devices()[0])
+        if self.bad_chains:
+            states = jax.tree.map(lambda leaf: leaf[good], states)
+        infos: dict[str, Any] = {}
+        draws = None
+        for index, phase in enumerate(phases):
+            joined = _join([chunk for i, chunk in self.kept if i == index])
+            infos[phase.name] = {
+                name.removeprefix("info/"): value[good]
+                for name, value in joined.items()
+                if name.startswith("info/")
+            }
+            parts = [value[good] for name, value in sorted(joined.items()) if name.startswith("draw/")]
+            if phase.keep is not None and parts:
+                treedef = jax.tree.structure(jax.eval_shape(jax.vmap(phase.keep), states))
+                draws = jax.tree.unflatten(treedef, parts)
+        notes = tuple(self.bad_chains.values())
+        if not finished:
+            notes += (
+                "interrupted before its last step: what there was is here, mx.resume goes on from a directory",
+            )
+        x, _ = self.source.examples(32)
+        record = FitRecord(
+            method=describe(self.method),
+            num_chains=self.num_chains,
+            num_steps=dict(self.num_steps),
+            seconds=dict(self.seconds),
+            info=infos,
+            warnings=notes,
+            dropped_chains=tuple(sorted(self.bad_chains)),
+            probes=np.asarray(x),
+            finished=finished,
+        )
+        posterior = self.method.posterior(self.model, states, draws, infos)
+        posterior = eqx.tree_at(
+            lambda p: (p.spec, p.record, p.key),
+            posterior,
+            (self.source.spec, record, jax.random.fold_in(self.key, self.num_chains)),
+            is_leaf=lambda node: node is None or isinstance(node, FitRecord),
+        )
+        if finished and self.directory is not None:
+            posterior.save(self.directory.path / "posterior", overwrite=True)
+        return posterior
+
+
+def _collect(phase: Phase, infos: PyTree, draws: PyTree, start: int, stop: int) -> dict[str, np.ndarray]:
+    """A chunk's info and complete draws on the host, axes (chain, step or draw, ...)."""
+    chunk = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(infos):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        chunk[f"info/{name}"] = np.swapaxes(np.asarray(leaf)[: stop - start], 0, 1)
+    if phase.keep is not None:
+        complete = stop // phase.thin - start // phase.thin
+        for i, leaf in enumerate(jax.tree.leaves(draws)):
+            chunk[f"draw/{i:05d}"] = np.swapaxes(np.asarray(leaf)[:complete], 0, 1)
+    return chunk
+
+
+def _join(chunks: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    names = chunks[0].keys() if chunks else ()
+    return {name: np.concatenate([chunk[name] for chunk in chunks], axis=1) for name in names}
+
+
+def _num_bytes(tree: PyTree) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -1,0 +1,83 @@
+"""What a method is: a frozen configuration that says how to start, how to step, and what the posterior is.
+
+It holds no loop, no jit, no chains, no printing and no files: the driver has those, once, for all.
+"""
+
+import abc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import PRNGKeyArray, PyTree
+
+from marginax.data import Batch
+from marginax.model import Model, Params
+from marginax.posterior import AbstractPosterior
+
+State = Any  # one pytree of arrays with a field `params`: all that is needed to go on
+Info = Any  # one pytree of numbers, for people
+Infos = dict[str, dict[str, np.ndarray]]  # by phase and name, with axes (chain, step)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A number of identical steps under one name.
+
+    Args:
+        name: shown in the progress bar, and the key of its info: "train", "adapt", "sample".
+        num_steps: how many.
+        step: (model, state, batch, *, key) -> (state, info).
+        keep: state -> what to keep as a draw, or None to keep nothing.
+        thin: keep every thin-th state.
+    """
+
+    name: str
+    num_steps: int
+    step: Callable[..., tuple[State, Info]]
+    keep: Callable[[State], PyTree] | None = None
+    thin: int = 1
+
+
+class AbstractMethod(eqx.Module):
+    """A way to get from a model and data to a posterior."""
+
+    batch_size: eqx.AbstractVar[int | None]
+
+    @property
+    def num_chains(self) -> int:
+        """How many chains to run when the user does not say."""
+        return 1
+
+    @abc.abstractmethod
+    def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> State:
+        """The state before the first step, for one chain that starts at `params`."""
+
+    @abc.abstractmethod
+    def phases(self, num_examples: int) -> tuple[Phase, ...]:
+        """What is run, in order, on data of this size."""
+
+    @abc.abstractmethod
+    def posterior(self, model: Model, state: State, draws: PyTree, infos: Infos) -> AbstractPosterior:
+        """The result. Leaves of `state` have an axis (chain,), of `draws` (chain, draw), of `infos` (chain, step)."""
+
+
+def check_count(name: str, value: int | None, *, least: int = 1, optional: bool = False) -> None:
+    """Raise unless value is an int of at least `least` (or None, where that is allowed)."""
+    if value is None and optional:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be an int >= {least}{' or None' if optional else ''}, got {value!r}")
+
+
+def num_steps_for(num_epochs: int | None, batch_size: int | None, num_examples: int) -> int:
+    """Steps in a number of epochs; by default at least 10 epochs and at least 4,000 steps.
+
+    >>> num_steps_for(3, 32, 100), num_steps_for(None, None, 100), num_steps_for(None, 128, 60_000)
+    (10, 4000, 4688)
+    """
+    size = num_examples if batch_size is None else min(batch_size, num_examples)
+    if num_epochs is None:
+        return max(4000, -(-10 * num_examples // size))
+    return -(-num_epochs * num_examples // size)

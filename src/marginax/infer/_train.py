@@ -1,0 +1,90 @@
+"""Methods that train: gradient ascent on an objective, one step at a time."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from marginax.data import Batch
+from marginax.infer._method import AbstractMethod, Infos, Phase, check_count, num_steps_for
+from marginax.infer.optimisers import LBFGS, AbstractOptimiser
+from marginax.model import Model, Params
+from marginax.posterior import AbstractPosterior, Draws
+
+
+class TrainState(eqx.Module):
+    """Weights, the optimiser's memory, and what else the objective needs."""
+
+    params: Params
+    optimiser: PyTree
+    extra: PyTree = None
+
+
+class TrainInfo(eqx.Module):
+    """Numbers for people."""
+
+    log_density: Float[Array, "*steps"]
+
+
+class AbstractTraining(AbstractMethod):
+    """A method that ends at the maximum of an objective; it says which, and gets one draw per chain."""
+
+    num_epochs: eqx.AbstractVar[int | None]
+    batch_size: eqx.AbstractVar[int | None]
+    optimiser: eqx.AbstractVar[AbstractOptimiser]
+
+    def __check_init__(self):
+        check_count("num_epochs", self.num_epochs, optional=True)
+        check_count("batch_size", self.batch_size, optional=True)
+        if not isinstance(self.optimiser, AbstractOptimiser):
+            raise TypeError(
+                f"optimiser must be mx.infer.Adam(...), SGD(...) or LBFGS(...), got {self.optimiser!r}"
+            )
+        if isinstance(self.optimiser, LBFGS) and self.batch_size is not None:
+            raise ValueError(f"optimiser LBFGS() needs batch_size=None (all rows), got {self.batch_size}")
+
+    @abc.abstractmethod
+    def objective(
+        self, model: Model, params: Params, batch: Batch, extra: PyTree, *, key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        """A log density of the whole data, estimated from a batch."""
+
+    def extra(self, model: Model, params: Params, *, key: PRNGKeyArray) -> PyTree:
+        """What the objective of a chain needs besides the parameters."""
+        del model, params, key
+
+    def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> TrainState:
+        """Start where the chain starts."""
+        del batch
+        return TrainState(params, self.optimiser.build(1).init(params), self.extra(model, params, key=key))
+
+    def phases(self, num_examples: int) -> tuple[Phase, ...]:
+        """Train."""
+        return (Phase("train", num_steps_for(self.num_epochs, self.batch_size, num_examples), self.step),)
+
+    def step(
+        self, model: Model, state: TrainState, batch: Batch, *, key: PRNGKeyArray
+    ) -> tuple[TrainState, TrainInfo]:
+        """Climb by one step of the optimiser, which sees the objective per example."""
+        num_examples = batch.num_examples
+
+        def loss(params: Params) -> Float[Array, ""]:
+            return -self.objective(model, params, batch, state.extra, key=key) / num_examples
+
+        transform = self.optimiser.build(num_steps_for(self.num_epochs, self.batch_size, num_examples))
+        value, gradient = jax.value_and_grad(loss)(state.params)
+        more: dict[str, Any] = {}
+        if isinstance(self.optimiser, LBFGS):
+            more = {"value": value, "grad": gradient, "value_fn": loss}
+        updates, memory = transform.update(gradient, state.optimiser, state.params, **more)
+        params = optax.apply_updates(state.params, updates)
+        return TrainState(params, memory, state.extra), TrainInfo(-value * num_examples)
+
+    def posterior(self, model: Model, state: TrainState, draws: PyTree, infos: Infos) -> AbstractPosterior:
+        """One draw per chain: a point, or an ensemble."""
+        del draws, infos
+        return Draws(model, jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], state.params))

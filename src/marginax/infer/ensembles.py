@@ -1,0 +1,122 @@
+r"""Ensembles: several networks that agree where there are data and differ where there are none.
+
+`DeepEnsemble` trains the same network from different starts (Lakshminarayanan et al., 2017): it works very well and
+is not a posterior; on a linear model all members agree and its spread is zero. `AnchoredEnsemble` (Pearce et al.,
+2020; randomise-then-optimise) gives each member its own draw of the prior and its own noise on the targets,
+
+$\theta_j = \arg\max_\theta \sum_i \log N(y_i + s\,\epsilon_{ij} \mid f_\theta(x_i), s^2)
+  + \log p(\theta - \theta^0_j), \quad \theta^0_j \sim p(\theta)$
+
+which is an exact draw of the posterior for linear models with a normal prior and known noise.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from marginax.data import Batch
+from marginax.files import register
+from marginax.infer._method import AbstractMethod, Infos, Phase, State, check_count
+from marginax.infer._train import AbstractTraining
+from marginax.infer.map import MAP
+from marginax.infer.optimisers import AbstractOptimiser, Adam
+from marginax.model import Model, Params
+from marginax.posterior import AbstractPosterior
+
+
+@register
+class DeepEnsemble(AbstractMethod):
+    """A number of members, each found by the same method from its own start: a name for `num_chains`.
+
+    Args:
+        num_members: how many networks.
+        member: how each is found; MAP by default.
+    """
+
+    num_members: int = 10
+    member: AbstractMethod = eqx.field(default_factory=MAP)
+
+    def __check_init__(self):
+        check_count("num_members", self.num_members)
+
+    @property
+    def num_chains(self) -> int:
+        """One chain per member."""
+        return self.num_members
+
+    @property
+    def batch_size(self) -> int | None:
+        """As the member."""
+        return self.member.batch_size
+
+    def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> State:
+        """As the member."""
+        return self.member.init(model, params, batch, key=key)
+
+    def phases(self, num_examples: int) -> tuple[Phase, ...]:
+        """As the member."""
+        return self.member.phases(num_examples)
+
+    def posterior(self, model: Model, state: State, draws: PyTree, infos: Infos) -> AbstractPosterior:
+        """As the member, over all chains."""
+        return self.member.posterior(model, state, draws, infos)
+
+
+class Anchor(eqx.Module):
+    """What makes a member of an anchored ensemble different from the others."""
+
+    params: Params
+    key: PRNGKeyArray
+
+
+@register
+class AnchoredEnsemble(AbstractTraining):
+    """Randomised MAP: each member has its own prior centre and its own noisy targets.
+
+    Targets are perturbed for Gaussian likelihoods (with the present noise scale, where that is learned); for others
+    only the prior centre differs. Needs a prior that can be sampled and has no hyperparameters.
+
+    Args:
+        num_members: how many networks.
+        num_epochs: as in MAP.
+        batch_size: as in MAP.
+        optimiser: as in MAP.
+    """
+
+    num_members: int = 10
+    num_epochs: int | None = None
+    batch_size: int | None = 128
+    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
+
+    def __check_init__(self):
+        check_count("num_members", self.num_members)
+
+    @property
+    def num_chains(self) -> int:
+        """One chain per member."""
+        return self.num_members
+
+    def extra(self, model: Model, params: Params, *, key: PRNGKeyArray) -> Anchor:
+        """Draw the member's anchor."""
+        if params.prior:
+            raise ValueError(
+                "prior must have no hyperparameters for AnchoredEnsemble: give its scales as numbers"
+            )
+        drawing, noise = jax.random.split(key)
+        return Anchor(model.sample_prior(params, key=drawing), noise)
+
+    def objective(
+        self, model: Model, params: Params, batch: Batch, extra: Anchor, *, key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        """The member's own log posterior: its targets are noisy, its prior is centred at its anchor."""
+        perturbed = model.perturb(params, batch, _noise_of_rows(batch, extra.key))
+        log_likelihood = model.scaled_log_likelihood(params, perturbed, key=key)
+        centred = jax.tree.map(jnp.subtract, params.network, extra.params.network)
+        return model.log_prior(eqx.tree_at(lambda p: p.network, params, centred)) + log_likelihood
+
+
+def _noise_of_rows(batch: Batch, key: PRNGKeyArray) -> Float[Array, "b *d"]:
+    """Standard normal noise that belongs to a row for the whole run: a function of member and row number."""
+    shape = batch.y.shape[1:]
+    return jax.vmap(lambda row: jax.random.normal(jax.random.fold_in(key, row), shape))(batch.index)

@@ -1,0 +1,238 @@
+"""`mx.fit` and `mx.resume`: check everything, then hand over to the driver."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from marginax._keys import Key, as_key
+from marginax.data import as_source
+from marginax.files import FileError, decode, encode
+from marginax.infer._checkpoint import RunDirectory
+from marginax.infer._driver import Run
+from marginax.infer._method import AbstractMethod, check_count
+from marginax.infer.hooks import AbstractHook
+from marginax.model import Model, Params
+from marginax.nets import as_network
+from marginax.posterior import AbstractPosterior, load
+from marginax.posterior.storage import decode_model, encode_model
+
+_STARTS, _HOLD_OUT = 0xFFFFFFFD, 0xFFFFFFFC
+
+
+def fit(
+    model: Model,
+    data: Any,
+    method: AbstractMethod,
+    *,
+    key: Key,
+    num_chains: int | None = None,
+    init: Any = None,
+    hooks: Sequence[AbstractHook] = (),
+    directory: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+    chunk_size: int | None = None,
+) -> AbstractPosterior:
+    """Infer a posterior over networks.
+
+    Args:
+        model: network, likelihood and prior.
+        data: a pair of arrays (x, y), the result of `mx.data.standardise`, or another source from `mx.data`.
+        method: how to infer, from `mx.infer`.
+        key: int seed or JAX key.
+        num_chains: independent runs from different starts; every method has this axis.
+        init: where chains start: a network, or a posterior whose networks are shared out among the chains. By default
+            the first chain starts at the model's own network and the others at fresh weights.
+        hooks: what else to do between chunks, such as `mx.infer.EarlyStopping(...)`.
+        directory: where to keep checkpoints, so that `mx.resume(directory)` can go on after a crash or Ctrl-C.
+        progress: show a progress bar; by default when standard error is a terminal.
+        chunk_size: most steps between two looks at the host; the result does not depend on it.
+
+    Returns:
+        A posterior: draw networks from it, predict with it, save it.
+
+    >>> import marginax as mx
+    >>> x = np.linspace(-1, 1, 20)[:, None]
+    >>> net = mx.nets.MLP(in_size=1, hidden=(), out_size=1, key=0)
+    >>> model = mx.Model(net, likelihood=mx.likelihoods.Gaussian(scale=0.1))
+    >>> posterior = mx.fit(model, (x, 3 * x[:, 0]), mx.infer.MAP(num_epochs=500), key=0)
+    >>> bool(abs(posterior.predict([[0.5]]).mean[0] - 1.5) < 0.05)
+    True
+    """
+    if not isinstance(model, Model):
+        raise TypeError(f"model must be an mx.Model, got {type(model).__name__}")
+    if not isinstance(method, AbstractMethod):
+        raise TypeError(f"method must be an object such as mx.infer.MAP(), got {method!r}")
+    key = as_key(key)
+    num_chains = method.num_chains if num_chains is None else num_chains
+    check_count("num_chains", num_chains)
+    check_count("chunk_size", chunk_size, optional=True)
+    bound = []
+    for i, hook in enumerate(hooks):
+        if not isinstance(hook, AbstractHook):
+            raise TypeError(f"hooks must be objects such as mx.infer.EarlyStopping(), got {hook!r}")
+        hook, data = hook.bind(data, key=jax.random.fold_in(jax.random.fold_in(key, _HOLD_OUT), i))
+        bound.append(hook)
+    source = as_source(data, method.batch_size)
+    output_size = model.check(source)
+    start = starting_points(
+        model, model.initial(output_size), init, num_chains, jax.random.fold_in(key, _STARTS)
+    )
+    run = Run(model, method, source, tuple(bound), key, num_chains, start, chunk_size=chunk_size)
+    if directory is not None:
+        run.directory = RunDirectory(Path(directory))
+        run.directory.create(*_setup(run))
+    return run.execute(progress)
+
+
+def resume(
+    directory: str | os.PathLike[str],
+    *,
+    model: Model | None = None,
+    data: Any = None,
+    hooks: Sequence[AbstractHook] | None = None,
+    progress: bool | None = None,
+) -> AbstractPosterior:
+    """Go on with a run that was interrupted; the result equals that of an uninterrupted one, bit for bit.
+
+    Args:
+        directory: the directory that was given to `fit`.
+        model: needed only if its network is a class or function of yours that is not registered.
+        data: needed only if the data could not be stored with the run.
+        hooks: needed only if they are of your own making.
+        progress: as in `fit`.
+    """
+    files = RunDirectory(Path(directory))
+    document, arrays = files.setup()
+    if (files.path / "posterior").exists():
+        return load(files.path / "posterior", model=model)
+    model = decode_model(document["model"], arrays, model, directory)
+    parts = {name: _restore(document, arrays, name) for name in ("method", "source", "hooks")}
+    for name, given in (("source", data), ("hooks", hooks)):
+        if parts[name] is None and given is None:
+            argument = "data" if name == "source" else name
+            raise FileError(
+                f"{directory} does not hold its {argument} ({document[name]['missing']}): pass {argument}=..."
+            )
+    if parts["method"] is None:
+        raise FileError(
+            f"{directory} was run with a method that is not registered: decorate it with @mx.register"
+        )
+    source = as_source(data, parts["method"].batch_size) if parts["source"] is None else parts["source"]
+    start = _restore(document, arrays, "start")
+    run = Run(
+        model,
+        parts["method"],
+        source,
+        tuple(parts["hooks"] if hooks is None else hooks),
+        jax.random.wrap_key_data(jnp.asarray(arrays["key"])),
+        document["num_chains"],
+        jax.tree.unflatten(jax.tree.structure(model.initial(model.check(source))), start),
+        files,
+        document["chunk_size"],
+    )
+    return run.execute(progress)
+
+
+def starting_points(model: Model, params: Params, init: Any, num_chains: int, key: PRNGKeyArray) -> Params:
+    """Parameters with a leading axis of chains."""
+    if init is None:
+        return _fresh_starts(model, params, num_chains, key)
+    if isinstance(init, AbstractPosterior):
+        stacked, _ = init.support(None, key=key)
+        available = jax.tree.leaves(stacked)[0].shape[0]
+        chosen = np.linspace(0, available - 1, num_chains).round().astype(int)
+        stacked = jax.tree.map(lambda leaf: jnp.asarray(leaf)[chosen], stacked)
+        return _checked(params, stacked, "posterior")
+    template = as_network(init)
+    if jax.tree.structure(template) != jax.tree.structure(model.network):
+        raise ValueError("init must be a network of the same architecture as the model's")
+    network = eqx.filter(template, jax.tree.map(lambda leaf: leaf is not None, params.network))
+    given = eqx.tree_at(lambda p: p.network, params, network)
+    repeated = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_chains, *leaf.shape)), given)
+    return _checked(params, repeated, "network")
+
+
+@eqx.filter_jit
+def _fresh_starts(model: Model, params: Params, num_chains: int, key: PRNGKeyArray) -> Params:
+    others = jax.vmap(lambda k: model.reinitialise(params, key=k))(jax.random.split(key, num_chains))
+    own = jnp.arange(num_chains) == 0
+
+    def first_is_own(fresh: Any, given: Any) -> Any:
+        return jnp.where(own.reshape(-1, *[1] * given.ndim), given, fresh)
+
+    return jax.tree.map(first_is_own, others, params)
+
+
+def _checked(params: Params, stacked: Params, what: str) -> Params:
+    """Take what the given parameters have; unknowns that they lack start at their own place."""
+    if jax.tree.structure(params.network) != jax.tree.structure(stacked.network) or any(
+        a.shape != b.shape[1:]
+        for a, b in zip(jax.tree.leaves(params.network), jax.tree.leaves(stacked.network), strict=True)
+    ):
+        raise ValueError(f"init must be a {what} over the same random weights as the model's")
+    chains = jax.tree.leaves(stacked)[0].shape[0]
+
+    def rest(mine: Any, theirs: Any) -> Any:
+        fits = jax.tree.structure(mine) == jax.tree.structure(theirs)
+        return theirs if fits else jax.tree.map(lambda a: jnp.broadcast_to(a, (chains, *a.shape)), mine)
+
+    return Params(
+        stacked.network, rest(params.likelihood, stacked.likelihood), rest(params.prior, stacked.prior)
+    )
+
+
+def _setup(run: Run) -> tuple[Any, dict[str, Any]]:
+    model, arrays = encode_model(run.model)
+    document: dict[str, Any] = {"model": model, "num_chains": run.num_chains, "chunk_size": run.chunk_size}
+    trees = {
+        "method": run.method,
+        "source": run.source,
+        "hooks": run.hooks,
+        "start": jax.tree.leaves(run.start),
+    }
+    for name, tree in trees.items():
+        try:
+            stored, inner = encode(tree)
+            document[name] = {"stored": stored}
+            arrays.update({f"{name}/{path}": array for path, array in inner.items()})
+        except FileError as error:
+            document[name] = {"missing": str(error)}
+    arrays["key"] = np.asarray(jax.random.key_data(run.key))
+    return document, arrays
+
+
+def _restore(document: dict[str, Any], arrays: dict[str, Any], name: str) -> Any:
+    if "stored" not in document[name]:
+        return None
+    prefix = f"{name}/"
+    return decode(
+        document[name]["stored"],
+        {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)},
+    )
+
+
+def use_cores(num: int | None = None) -> None:
+    """Let JAX see each CPU core as a device, so that chains are spread over them.
+
+    Call it once, before anything is computed; no environment variable is needed.
+
+    Args:
+        num: number of cores; by default all that this process may use.
+    """
+    count = (
+        len(os.sched_getaffinity(0))
+        if num is None and hasattr(os, "sched_getaffinity")
+        else num or os.cpu_count()
+    )
+    check_count("num", count)
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError as error:
+        raise RuntimeError("use_cores must be called before JAX has computed anything") from error

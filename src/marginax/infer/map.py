@@ -1,0 +1,62 @@
+r"""Maximum a posteriori and maximum likelihood: the best single network.
+
+$\hat\theta = \arg\max_\theta \; \log p(\theta) + \sum_i \log p(y_i \mid f_\theta(x_i))$
+
+A point is not a posterior: predictions carry the noise of the likelihood but no epistemic part, and the summary
+says so. It is where ensembles, Laplace, SWAG and samplers start.
+"""
+
+import equinox as eqx
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from marginax.data import Batch
+from marginax.files import register
+from marginax.infer._train import AbstractTraining
+from marginax.infer.optimisers import AbstractOptimiser, Adam
+from marginax.model import Model, Params
+
+
+@register
+class MAP(AbstractTraining):
+    """Maximum a posteriori.
+
+    The mode is that of the unconstrained parameters (log scales), so learned noise includes its Jacobian.
+
+    Args:
+        num_epochs: passes over the data; by default at least 10 and enough for 4,000 steps.
+        batch_size: rows per step, None for all.
+        optimiser: `Adam`, `SGD` or `LBFGS` (full batch only).
+    """
+
+    num_epochs: int | None = None
+    batch_size: int | None = 128
+    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
+
+    def objective(
+        self, model: Model, params: Params, batch: Batch, extra: PyTree, *, key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        """The log posterior."""
+        del extra
+        return model.log_density(params, batch, key=key)
+
+
+@register
+class MLE(AbstractTraining):
+    """Maximum likelihood: as MAP, blind to every prior.
+
+    Args:
+        num_epochs: as in MAP.
+        batch_size: as in MAP.
+        optimiser: as in MAP.
+    """
+
+    num_epochs: int | None = None
+    batch_size: int | None = 128
+    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
+
+    def objective(
+        self, model: Model, params: Params, batch: Batch, extra: PyTree, *, key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        """The log likelihood."""
+        del extra
+        return model.scaled_log_likelihood(params, batch, key=key)

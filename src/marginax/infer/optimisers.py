@@ -1,0 +1,141 @@
+"""Optimisers as plain configuration: what to build is data, so that a run can be saved and resumed."""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array
+
+from marginax.files import register
+
+
+@register
+class Constant(eqx.Module):
+    """The same learning rate throughout."""
+
+    def factor(self, progress: Array) -> Array:
+        """1 at all times."""
+        return jnp.ones_like(progress)
+
+
+@register
+class Cosine(eqx.Module):
+    """From the full learning rate down to `final` times it along half a cosine, after a linear warm-up.
+
+    Args:
+        warmup: fraction of the steps spent warming up.
+        final: what is left of the learning rate at the end.
+    """
+
+    warmup: float = 0.0
+    final: float = 0.0
+
+    def __check_init__(self):
+        if not 0 <= self.warmup < 1:
+            raise ValueError(f"warmup must be in [0, 1), got {self.warmup}")
+        if not 0 <= self.final <= 1:
+            raise ValueError(f"final must be in [0, 1], got {self.final}")
+
+    def factor(self, progress: Array) -> Array:
+        """What multiplies the learning rate when this fraction of the steps is done."""
+        rise = progress / jnp.maximum(self.warmup, 1e-12)
+        along = jnp.clip((progress - self.warmup) / (1.0 - self.warmup), 0.0, 1.0)
+        fall = self.final + (1.0 - self.final) * 0.5 * (1.0 + jnp.cos(jnp.pi * along))
+        return jnp.where(progress < self.warmup, rise, fall)
+
+
+Schedule = Constant | Cosine
+
+
+class AbstractOptimiser(eqx.Module):
+    """Builds an Optax transformation that minimises, for a known number of steps."""
+
+    @abc.abstractmethod
+    def build(self, num_steps: int) -> optax.GradientTransformationExtraArgs:
+        """The transformation."""
+
+
+def _check_rate(rate: float) -> None:
+    if not rate > 0:
+        raise ValueError(f"learning_rate must be > 0, got {rate}")
+
+
+def _scale_by(rate: float | Array, schedule: Schedule, num_steps: int) -> optax.GradientTransformation:
+    return optax.scale_by_schedule(lambda count: -rate * schedule.factor(count / num_steps))
+
+
+@register
+class Adam(AbstractOptimiser):
+    """Adam (Kingma & Ba, 2015).
+
+    Args:
+        learning_rate: of the mean negative log density per example.
+        b1: decay of the first moment.
+        b2: decay of the second moment.
+        schedule: how the learning rate changes over the run.
+    """
+
+    learning_rate: float = 3e-3
+    b1: float = 0.9
+    b2: float = 0.999
+    schedule: Schedule = eqx.field(default_factory=Cosine)
+
+    def __check_init__(self):
+        _check_rate(self.learning_rate)
+        for name, value in (("b1", self.b1), ("b2", self.b2)):
+            if not 0 <= value < 1:
+                raise ValueError(f"{name} must be in [0, 1), got {value}")
+
+    def build(self, num_steps: int) -> optax.GradientTransformationExtraArgs:
+        """Adam with the schedule."""
+        return optax.with_extra_args_support(
+            optax.chain(
+                optax.scale_by_adam(self.b1, self.b2), _scale_by(self.learning_rate, self.schedule, num_steps)
+            )
+        )
+
+
+@register
+class SGD(AbstractOptimiser):
+    """Stochastic gradient descent with momentum.
+
+    Args:
+        learning_rate: of the mean negative log density per example.
+        momentum: in [0, 1); 0 is plain gradient descent.
+        schedule: how the learning rate changes over the run.
+    """
+
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    schedule: Schedule = eqx.field(default_factory=Cosine)
+
+    def __check_init__(self):
+        _check_rate(self.learning_rate)
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must be in [0, 1), got {self.momentum}")
+
+    def build(self, num_steps: int) -> optax.GradientTransformationExtraArgs:
+        """Heavy-ball momentum with the schedule."""
+        scale = _scale_by(self.learning_rate, self.schedule, num_steps)
+        return optax.with_extra_args_support(optax.chain(optax.trace(self.momentum), scale))
+
+
+@register
+class LBFGS(AbstractOptimiser):
+    """Limited-memory BFGS with a zoom line search: for full batches of small problems, to high precision.
+
+    Args:
+        memory_size: how many past gradients shape the step.
+    """
+
+    memory_size: int = 20
+
+    def __check_init__(self):
+        if self.memory_size < 1:
+            raise ValueError(f"memory_size must be >= 1, got {self.memory_size}")
+
+    def build(self, num_steps: int) -> optax.GradientTransformationExtraArgs:
+        """L-BFGS from Optax."""
+        del num_steps
+        return optax.lbfgs(memory_size=self.memory_size)

@@ -1,0 +1,59 @@
+"""The interface of a distribution."""
+
+import abc
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, PRNGKeyArray
+
+
+def as_floating(value: ArrayLike) -> Array:
+    """Parameters as floating arrays; Python numbers stay weakly typed and do not set the precision."""
+    array = jnp.asarray(value)
+    return array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(float)
+
+
+def full_shape(shape: tuple[int, ...], *params: Array) -> tuple[int, ...]:
+    """The shape of samples: what was asked for, then that of the parameters together."""
+    return (*shape, *jnp.broadcast_shapes(*(p.shape for p in params)))
+
+
+class AbstractDistribution(eqx.Module):
+    """What a distribution may offer; only `log_prob` is a must, the rest says so when it is missing."""
+
+    discrete: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def log_prob(self, value: ArrayLike) -> Array:
+        """Log density (or log mass) of each element."""
+
+    @property
+    def mean(self) -> Array:
+        """Expectation."""
+        raise self._missing("mean")
+
+    @property
+    def variance(self) -> Array:
+        """Variance; infinite where the second moment does not exist."""
+        raise self._missing("variance")
+
+    def cdf(self, value: ArrayLike) -> Array:
+        """Probability of a value at most this large."""
+        raise self._missing("cdf")
+
+    def icdf(self, q: ArrayLike) -> Array:
+        """Quantile: the inverse of `cdf`."""
+        raise self._missing("icdf")
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        """Independent draws of shape `shape + broadcast shape of the parameters`."""
+        raise self._missing("sample")
+
+    def affine(self, shift: ArrayLike, factor: ArrayLike) -> Any:
+        """The distribution of shift + factor * Y."""
+        raise self._missing("affine")
+
+    def _missing(self, name: str) -> NotImplementedError:
+        return NotImplementedError(f"{type(self).__name__} has no {name}")

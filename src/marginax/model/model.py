@@ -1,0 +1,212 @@
+r"""A network, a likelihood and a prior: together, a log density.
+
+$\log p(\theta \mid D) = \log p(\theta) + \frac{N}{B} \sum_{i \in \text{batch}} \log p(y_i \mid f_\theta(x_i)) + c$
+
+This is the one place where the size of the data enters.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from marginax.data import AbstractSource, Batch
+from marginax.files import register
+from marginax.model.likelihoods import AbstractLikelihood
+from marginax.model.priors import AbstractPrior, Leaf, Normal
+from marginax.model.subset import AbstractSubset, All
+from marginax.nets import as_network, fan_in, reinitialise, takes_key
+
+
+@register
+class Params(eqx.Module):
+    """All unknowns, unconstrained: random weights, the likelihood's unknowns, the prior's hyperparameters."""
+
+    network: PyTree
+    likelihood: dict[str, Array]
+    prior: dict[str, dict[str, Array]]
+
+
+@register
+class Model(eqx.Module):
+    """What we believe: how targets come about (network and likelihood) and which weights are plausible (prior).
+
+    Args:
+        network: an Equinox module called per example, a Flax NNX module, or a pair (params, apply_fn).
+        likelihood: from `mx.likelihoods`.
+        prior: from `mx.priors`; by default normal, scaled by fan-in.
+        subset: which weights are random; the others stay as they are in `network`.
+
+    >>> import marginax as mx
+    >>> net = mx.nets.MLP(in_size=2, hidden=(3,), out_size=1, key=0)
+    >>> model = mx.Model(net, likelihood=mx.likelihoods.Gaussian(), prior=mx.priors.Normal(scale=1.0))
+    >>> [leaf.path for leaf in model.leaves]
+    ['layers/0/weight', 'layers/0/bias', 'layers/1/weight', 'layers/1/bias']
+    """
+
+    network: eqx.Module
+    likelihood: AbstractLikelihood
+    prior: AbstractPrior
+    subset: AbstractSubset
+
+    def __init__(
+        self,
+        network: Any,
+        likelihood: AbstractLikelihood,
+        prior: AbstractPrior | None = None,
+        subset: AbstractSubset | None = None,
+    ):
+        """Check that the pieces are what they should be; the data are checked when they come."""
+        self.network = as_network(network)
+        self.likelihood = likelihood
+        self.prior = Normal() if prior is None else prior
+        self.subset = All() if subset is None else subset
+        for name, value, kind in (
+            ("likelihood", self.likelihood, AbstractLikelihood),
+            ("prior", self.prior, AbstractPrior),
+            ("subset", self.subset, AbstractSubset),
+        ):
+            if not isinstance(value, kind):
+                raise TypeError(f"{name} must be an object such as those in marginax.model, got {value!r}")
+        if not self.leaves:
+            raise ValueError("network has no floating-point weights, so there is nothing to infer")
+        self.prior.check([leaf.path for leaf in self.leaves])
+
+    @property
+    def leaves(self) -> list[Leaf]:
+        """The random leaves of the network, in order."""
+        return _leaves(self.network, eqx.filter(self.network, self._is_random()))
+
+    def _is_random(self) -> PyTree:
+        paths = [leaf.path for leaf in _leaves(self.network, self.network)]
+        chosen = iter(self.subset.select(paths) if paths else [])
+        return jax.tree.map(lambda leaf: eqx.is_inexact_array(leaf) and next(chosen), self.network)
+
+    # ---- parameters
+
+    def initial(self, output_size: int) -> Params:
+        """The network's own weights, and unknowns of likelihood and prior at their medians."""
+        hyper = {leaf.path: self.prior.at(leaf.path).init(leaf) for leaf in self.leaves}
+        return Params(
+            eqx.filter(self.network, self._is_random()),
+            self.likelihood.init(output_size),
+            {path: values for path, values in hyper.items() if values},
+        )
+
+    def reinitialise(self, params: Params, *, key: PRNGKeyArray) -> Params:
+        """Fresh random weights in place of those in `params`."""
+        fresh = eqx.filter(reinitialise(self.network, key=key), self._is_random())
+        return eqx.tree_at(lambda p: p.network, params, fresh)
+
+    def sample_prior(self, params: Params, *, key: PRNGKeyArray) -> Params:
+        """A draw of weights and hyperparameters from the prior; the likelihood's unknowns are kept."""
+        leaves, treedef = jax.tree.flatten(params.network)
+        hyper: dict[str, dict[str, Array]] = {}
+        drawn = []
+        for i, (leaf, value) in enumerate(zip(self.leaves, leaves, strict=True)):
+            outer, inner = jax.random.split(jax.random.fold_in(key, i))
+            prior = self.prior.at(leaf.path)
+            scales = prior.sample_hyper(leaf, key=outer)
+            if scales:
+                hyper[leaf.path] = scales
+            drawn.append(prior.sample(leaf, scales, key=inner).astype(value.dtype))
+        return Params(jax.tree.unflatten(treedef, drawn), params.likelihood, hyper)
+
+    def network_of(self, params: Params) -> eqx.Module:
+        """The network with these weights: something you can call."""
+        return eqx.combine(params.network, self.network)
+
+    # ---- densities
+
+    def log_prior(self, params: Params) -> Float[Array, ""]:
+        """Log prior density of weights, hyperparameters and the likelihood's unknowns."""
+        total = self.likelihood.log_prior(params.likelihood)
+        for leaf, value in zip(self.leaves, jax.tree.leaves(params.network), strict=True):
+            prior, hyper = self.prior.at(leaf.path), params.prior.get(leaf.path, {})
+            total = total + prior.log_hyperprior(leaf, hyper) + prior.log_prob(value, leaf, hyper)
+        return total
+
+    def log_likelihood(
+        self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, " b"]:
+        """Log probability of each target of the batch."""
+        output = self.output(params, batch.x, key=key)
+        return self.likelihood.log_prob(output, batch.y, params.likelihood)
+
+    def scaled_log_likelihood(
+        self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, ""]:
+        """Unbiased estimate, from a batch, of the log likelihood of all data."""
+        log_likelihood = self.log_likelihood(params, batch, key=key)
+        return batch.num_examples / log_likelihood.shape[0] * jnp.sum(log_likelihood)
+
+    def log_density(
+        self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, ""]:
+        """Unbiased estimate of the unnormalised log posterior from a batch."""
+        return self.log_prior(params) + self.scaled_log_likelihood(params, batch, key=key)
+
+    def perturb(self, params: Params, batch: Batch, noise: Array) -> Batch:
+        """The batch with noise of the likelihood's present scale added to its targets."""
+        scaled = self.likelihood.perturb(self.output(params, batch.x), batch.y, params.likelihood, noise)
+        return eqx.tree_at(lambda b: b.y, batch, scaled)
+
+    # ---- outputs
+
+    def output(self, params: Params, x: Array, *, key: PRNGKeyArray | None = None) -> Float[Array, "n k"]:
+        """Raw outputs for a batch of inputs; a key switches the network's own randomness (dropout) on."""
+        network: Any = self.network_of(params)
+        if key is None:
+            network = eqx.nn.inference_mode(network)
+        keyed = key is not None and takes_key(network) and getattr(network, "stochastic", True)
+        if hasattr(network, "call_batch"):
+            output = network.call_batch(x, key=key if keyed else None)
+        elif keyed:
+            output = jax.vmap(lambda one, k: network(one, key=k))(x, jax.random.split(key, x.shape[0]))
+        else:
+            output = jax.vmap(network)(x)
+        return output[:, None] if output.ndim == 1 else output
+
+    def predictive(self, params: Params, x: Array, *, key: PRNGKeyArray | None = None) -> Any:
+        """The distribution of the targets at inputs x under one setting of the parameters."""
+        return self.likelihood.distribution(self.output(params, x, key=key), params.likelihood)
+
+    # ---- checks
+
+    def output_size(self, x_shape: tuple[int, ...], dtype: Any) -> int:
+        """How many outputs the network gives for an input of this shape, found without computing anything."""
+        params = Params(eqx.filter(self.network, self._is_random()), {}, {})
+        x = jax.ShapeDtypeStruct((2, *x_shape), dtype)
+        try:
+            output = eqx.filter_eval_shape(lambda p, x: self.output(p, x), params, x)
+        except Exception as error:
+            reason = str(error).strip().splitlines()
+            raise ValueError(
+                f"network cannot be called on an example of shape {x_shape} (the shape of a row of x): "
+                f"{reason[0] if reason else type(error).__name__}"
+            ) from error
+        if not isinstance(output, jax.ShapeDtypeStruct) or output.ndim != 2 or output.shape[0] != 2:
+            raise ValueError(
+                f"network must give a vector of outputs per example, got {output} for two examples"
+            )
+        return output.shape[1]
+
+    def check(self, source: AbstractSource) -> int:
+        """Raise a clear error if data and model cannot belong together; otherwise the size of the outputs."""
+        x, y = source.examples(1)
+        output_size = self.output_size(x.shape[1:], x.dtype)
+        data = getattr(source, "data", None)
+        self.likelihood.check(output_size, y if data is None else np.asarray(data.y))
+        return output_size
+
+
+def _leaves(network: eqx.Module, tree: PyTree) -> list[Leaf]:
+    found = []
+    for path, value in jax.tree_util.tree_leaves_with_path(tree):
+        if eqx.is_inexact_array(value):
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            found.append(Leaf(name, value.shape, fan_in(network, value.shape)))
+    return found

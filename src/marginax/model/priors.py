@@ -1,0 +1,360 @@
+"""Priors: what we believe about weights before data.
+
+A prior gives the log density of one leaf (one weight matrix, one bias) at a time, so that it can be chosen per leaf
+with `ByPath`. Scales are a number, `FanIn()` (the default: weights shrink with the width of their layer, so that
+functions stay on the same scale whatever the width), or a distribution: then the scale is a hyperparameter that is
+inferred with the weights, one per leaf.
+"""
+
+import abc
+import math
+from fnmatch import fnmatchcase
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from marginax.files import register
+from marginax.model import distributions as dist
+from marginax.model.distributions import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal
+from marginax.model.scale import Positive, check_scale, initial_log_scale, log_prior_of_log
+
+Hyper = dict[str, Array]
+
+__all__ = [
+    "AbstractPrior",
+    "ByPath",
+    "FanIn",
+    "Flat",
+    "Gamma",
+    "HalfCauchy",
+    "HalfNormal",
+    "Horseshoe",
+    "InverseGamma",
+    "Laplace",
+    "Leaf",
+    "LogNormal",
+    "Normal",
+    "ScaleMixture",
+    "StudentT",
+]
+
+
+class Leaf(eqx.Module):
+    """What a prior may know of a leaf: its path in the network, shape, and number of inputs (None for biases)."""
+
+    path: str = eqx.field(static=True)
+    shape: tuple[int, ...] = eqx.field(static=True)
+    fan_in: int | None = eqx.field(static=True)
+
+
+@register
+class FanIn(eqx.Module):
+    r"""A scale of gain / sqrt(fan-in) for weights and `bias` for biases.
+
+    Args:
+        gain: a number, or a distribution to infer it from.
+        bias: scale of vectors that have no fan-in.
+    """
+
+    gain: float | Positive | Array = 1.0
+    bias: float | Array = 1.0
+
+    def __check_init__(self):
+        check_scale(self.gain, name="gain")
+        check_scale(self.bias, name="bias")
+
+    def at(self, leaf: Leaf) -> float:
+        """The factor that multiplies the gain at a leaf."""
+        return 1.0 if leaf.fan_in is None else 1.0 / math.sqrt(leaf.fan_in)
+
+
+PriorScale = float | FanIn | Positive | Array
+
+
+def _hyperprior(scale: PriorScale, leaf: Leaf) -> Positive | None:
+    """The distribution from which the scale of a leaf is learned, if it is."""
+    if isinstance(scale, Positive):
+        return scale
+    if isinstance(scale, FanIn) and isinstance(scale.gain, Positive) and leaf.fan_in is not None:
+        return scale.gain
+    return None
+
+
+def _scale_at(scale: PriorScale, leaf: Leaf, hyper: Hyper) -> Array | float:
+    if isinstance(scale, FanIn):
+        if leaf.fan_in is None:
+            return scale.bias
+        gain = jnp.exp(hyper["log_scale"]) if isinstance(scale.gain, Positive) else scale.gain
+        return gain * scale.at(leaf)
+    return jnp.exp(hyper["log_scale"]) if isinstance(scale, Positive) else scale
+
+
+def _check_prior_scale(scale: object) -> None:
+    if not isinstance(scale, FanIn):
+        check_scale(scale)
+
+
+class AbstractPrior(eqx.Module):
+    """Log density and draws of one leaf, given hyperparameters that may have a prior of their own."""
+
+    @abc.abstractmethod
+    def log_prob(self, value: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
+        """Log density of the leaf given its hyperparameters."""
+
+    @abc.abstractmethod
+    def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
+        """A draw of the leaf given its hyperparameters."""
+
+    def init(self, leaf: Leaf) -> Hyper:
+        """Starting values of the hyperparameters, unconstrained."""
+        del leaf
+        return {}
+
+    def log_hyperprior(self, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
+        """Log density of the hyperparameters in their unconstrained coordinates."""
+        del leaf, hyper
+        return jnp.zeros(())
+
+    def sample_hyper(self, leaf: Leaf, *, key: PRNGKeyArray) -> Hyper:
+        """A draw of the hyperparameters."""
+        del leaf, key
+        return {}
+
+    def at(self, path: str) -> "AbstractPrior":
+        """The prior of the leaf at a path."""
+        del path
+        return self
+
+    def check(self, paths: list[str]) -> None:
+        """Raise if the prior does not fit a network with these leaves."""
+        del paths
+
+
+class AbstractScaled(AbstractPrior):
+    """Priors that are a standard shape times a scale."""
+
+    scale: eqx.AbstractVar[PriorScale]
+
+    @abc.abstractmethod
+    def shape_at(self, scale: Array | float) -> dist.Normal | dist.Laplace | dist.StudentT:
+        """The distribution of one weight with this scale."""
+
+    def init(self, leaf: Leaf) -> Hyper:
+        """The log scale of the leaf, where it is learned."""
+        prior = _hyperprior(self.scale, leaf)
+        return {} if prior is None else {"log_scale": initial_log_scale(prior, ())}
+
+    def log_hyperprior(self, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
+        """Prior of the log scale."""
+        prior = _hyperprior(self.scale, leaf)
+        return jnp.zeros(()) if prior is None else log_prior_of_log(prior, hyper["log_scale"])
+
+    def sample_hyper(self, leaf: Leaf, *, key: PRNGKeyArray) -> Hyper:
+        """The log of a scale from its prior."""
+        prior = _hyperprior(self.scale, leaf)
+        return {} if prior is None else {"log_scale": jnp.log(prior.sample(key))}
+
+    def log_prob(self, value: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
+        """Sum over the weights of the leaf."""
+        return jnp.sum(self.shape_at(_scale_at(self.scale, leaf, hyper)).log_prob(value))
+
+    def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
+        """Independent weights."""
+        return self.shape_at(_scale_at(self.scale, leaf, hyper)).sample(key, leaf.shape)
+
+
+def _fan_in() -> FanIn:
+    return FanIn()
+
+
+@register
+class Normal(AbstractScaled):
+    r"""Independent $N(0, s^2)$ on every weight; with MAP this is weight decay.
+
+    Args:
+        scale: $s$: a number, `FanIn()` (default), or a distribution (a hyperprior).
+
+    >>> float(Normal(scale=2.0).log_prob(jnp.zeros(3), Leaf("bias", (3,), None), {}).round(4))
+    -4.8362
+    """
+
+    scale: PriorScale = eqx.field(default_factory=_fan_in)
+
+    def __check_init__(self):
+        _check_prior_scale(self.scale)
+
+    def shape_at(self, scale: Array | float) -> dist.Normal:
+        """Normal."""
+        return dist.Normal(0.0, scale)
+
+
+@register
+class Laplace(AbstractScaled):
+    """Double-exponential: its mode is sparse (lasso)."""
+
+    scale: PriorScale = eqx.field(default_factory=_fan_in)
+
+    def __check_init__(self):
+        _check_prior_scale(self.scale)
+
+    def shape_at(self, scale: Array | float) -> dist.Laplace:
+        """Laplace."""
+        return dist.Laplace(0.0, scale)
+
+
+@register
+class StudentT(AbstractScaled):
+    """Heavy tails: most weights near zero, a few far out."""
+
+    df: float = 4.0
+    scale: PriorScale = eqx.field(default_factory=_fan_in)
+
+    def __check_init__(self):
+        if not isinstance(self.df, jax.core.Tracer) and not self.df > 0:
+            raise ValueError(f"df must be > 0, got {self.df}")
+        _check_prior_scale(self.scale)
+
+    def shape_at(self, scale: Array | float) -> dist.StudentT:
+        """Student t."""
+        return dist.StudentT(self.df, 0.0, scale)
+
+
+@register
+class ScaleMixture(AbstractPrior):
+    r"""Two Gaussians, one wide and one narrow (Blundell et al., 2015): $\pi N(0, s_1^2) + (1-\pi) N(0, s_2^2)$.
+
+    Args:
+        weight: $\pi$ in (0, 1).
+        wide: $s_1$.
+        narrow: $s_2$, smaller than `wide`.
+    """
+
+    weight: float = 0.5
+    wide: float | Array = 1.0
+    narrow: float | Array = math.exp(-6.0)
+
+    def __check_init__(self):
+        if isinstance(self.weight, jax.core.Tracer):
+            return
+        if not 0 < self.weight < 1:
+            raise ValueError(f"weight must be in (0, 1), got {self.weight}")
+        check_scale(self.wide, name="wide")
+        check_scale(self.narrow, name="narrow")
+        if not self.narrow < self.wide:
+            raise ValueError(f"narrow must be below wide, got {self.narrow} and {self.wide}")
+
+    def log_prob(self, value: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
+        """Log of the two-component density, summed."""
+        del leaf, hyper
+        wide = jnp.log(self.weight) + dist.Normal(0.0, self.wide).log_prob(value)
+        narrow = jnp.log1p(-self.weight) + dist.Normal(0.0, self.narrow).log_prob(value)
+        return jnp.sum(jnp.logaddexp(wide, narrow))
+
+    def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
+        """Choose a component per weight, then draw."""
+        del hyper
+        choice, noise = jax.random.split(key)
+        scale = jnp.where(jax.random.bernoulli(choice, self.weight, leaf.shape), self.wide, self.narrow)
+        return scale * jax.random.normal(noise, leaf.shape)
+
+
+@register
+class Horseshoe(AbstractPrior):
+    r"""The horseshoe (Carvalho, Polson & Scott, 2010): $w \sim N(0, \lambda^2\tau^2)$, both scales half-Cauchy.
+
+    Local scales $\lambda$ (one per weight) and a global $\tau$ (one per leaf) are inferred with the weights.
+
+    Args:
+        scale: scale of the global half-Cauchy; small values say that few weights matter.
+    """
+
+    scale: float | Array = 0.1
+
+    def __check_init__(self):
+        check_scale(self.scale)
+
+    def init(self, leaf: Leaf) -> Hyper:
+        """All scales at their medians."""
+        return {"log_local": jnp.zeros(leaf.shape), "log_global": jnp.log(jnp.asarray(self.scale, float))}
+
+    def log_hyperprior(self, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
+        """Half-Cauchy densities of both scales, in log coordinates."""
+        del leaf
+        local = log_prior_of_log(HalfCauchy(1.0), hyper["log_local"])
+        return local + log_prior_of_log(HalfCauchy(self.scale), hyper["log_global"])
+
+    def sample_hyper(self, leaf: Leaf, *, key: PRNGKeyArray) -> Hyper:
+        """Scales from their half-Cauchy priors."""
+        local, overall = jax.random.split(key)
+        return {
+            "log_local": jnp.log(HalfCauchy(1.0).sample(local, leaf.shape)),
+            "log_global": jnp.log(HalfCauchy(self.scale).sample(overall)),
+        }
+
+    def log_prob(self, value: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
+        """Normal given the scales."""
+        del leaf
+        log_scale = hyper["log_local"] + hyper["log_global"]
+        return jnp.sum(dist.Normal(0.0, jnp.exp(log_scale)).log_prob(value))
+
+    def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
+        """Normal given the scales."""
+        return jnp.exp(hyper["log_local"] + hyper["log_global"]) * jax.random.normal(key, leaf.shape)
+
+
+@register
+class Flat(AbstractPrior):
+    """No preference: the posterior mode is the maximum of the likelihood. Improper, so it cannot be sampled."""
+
+    def log_prob(self, value: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
+        """Zero everywhere."""
+        del leaf, hyper
+        return jnp.zeros((), value.dtype)
+
+    def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
+        """Refuse: there is nothing to draw from."""
+        del hyper, key
+        raise ValueError(
+            f"prior Flat() at {leaf.path} is improper and cannot be sampled: choose another prior"
+        )
+
+
+@register
+class ByPath(AbstractPrior):
+    """A prior per leaf, by glob patterns on its path; the first pattern that matches decides.
+
+    Args:
+        rules: pattern -> prior, for example {"layers/0/*": Horseshoe(), "*/bias": Normal(1.0)}.
+        default: for leaves that no pattern matches.
+
+    >>> ByPath({"*/bias": Flat()}).at("layers/0/bias")
+    Flat()
+    """
+
+    rules: dict[str, AbstractPrior]
+    default: AbstractPrior = eqx.field(default_factory=Normal)
+
+    def at(self, path: str) -> AbstractPrior:
+        """The first match, or the default."""
+        for pattern, prior in self.rules.items():
+            if fnmatchcase(path, pattern):
+                return prior
+        return self.default
+
+    def check(self, paths: list[str]) -> None:
+        """Every pattern must be of use."""
+        for pattern in self.rules:
+            if not any(fnmatchcase(path, pattern) for path in paths):
+                raise ValueError(
+                    f"prior pattern {pattern!r} matches no leaf of the network; its leaves are {paths}"
+                )
+
+    def log_prob(self, value: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
+        """As the prior at the leaf."""
+        return self.at(leaf.path).log_prob(value, leaf, hyper)
+
+    def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
+        """As the prior at the leaf."""
+        return self.at(leaf.path).sample(leaf, hyper, key=key)

@@ -1,0 +1,143 @@
+"""Networks of the user: Equinox as it is, a Flax NNX module, or a pair (params, apply_fn)."""
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from marginax.files import register
+
+
+@register
+class Function(eqx.Module):
+    """A network made of parameters and a function `apply_fn(params, x)`.
+
+    Args:
+        params: any pytree of arrays, or a single array.
+        apply_fn: (params, x) -> outputs, where x is one example, or a batch if `batched`.
+        batched: whether apply_fn wants inputs with a leading batch axis (as Flax Linen's apply often does).
+
+    >>> net = Function({"w": jnp.ones((2, 3))}, lambda p, x: x @ p["w"])
+    >>> net(jnp.ones(2)).tolist()
+    [2.0, 2.0, 2.0]
+    """
+
+    params: PyTree
+    apply_fn: Callable[[Any, Array], Array] = eqx.field(static=True)
+    batched: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self):
+        if not callable(self.apply_fn):
+            raise TypeError(f"apply_fn must be a function (params, x) -> outputs, got {self.apply_fn!r}")
+
+    def __call__(self, x: Array) -> Array:
+        """Outputs of one example."""
+        if self.batched:
+            return self.apply_fn(self.params, x[None])[0]
+        return self.apply_fn(self.params, x)
+
+    def call_batch(self, xs: Array, *, key: Array | None = None) -> Array:
+        """Outputs of a batch."""
+        del key
+        if self.batched:
+            return self.apply_fn(self.params, xs)
+        return jax.vmap(lambda x: self.apply_fn(self.params, x))(xs)
+
+
+class FlaxNetwork(eqx.Module):
+    """A Flax NNX module in evaluation mode, its parameters as plain arrays."""
+
+    params: PyTree
+    rest: PyTree
+    graph: Any = eqx.field(static=True)
+
+    def __init__(self, module: Any):
+        """Split the module into parameters, other state, and structure."""
+        from flax import nnx
+
+        for path, part in nnx.iter_graph(module):
+            if isinstance(part, nnx.Dropout) and part.rate > 0:
+                raise ValueError(
+                    f"network has Dropout at {'/'.join(map(str, path))}, whose randomness lives inside the Flax module: "
+                    "use mx.nets.MLP(dropout=...) or an Equinox network that takes a key"
+                )
+        module.eval()
+        self.graph, params, self.rest = nnx.split(module, nnx.Param, ...)
+        self.params = nnx.to_pure_dict(params)
+
+    def _module(self) -> Any:
+        from flax import nnx
+
+        flat = {path: nnx.Param(value) for path, value in nnx.to_flat_state(nnx.State(self.params))}
+        return nnx.merge(self.graph, nnx.from_flat_state(flat), self.rest)
+
+    def __call__(self, x: Array) -> Array:
+        """Outputs of one example."""
+        return self._module()(x[None])[0]
+
+    def call_batch(self, xs: Array, *, key: Array | None = None) -> Array:
+        """Outputs of a batch."""
+        del key
+        return self._module()(xs)
+
+
+def as_network(network: Any) -> eqx.Module:
+    """An Equinox module that can be called, from any of the forms that users have."""
+    if isinstance(network, tuple) and len(network) == 2 and callable(network[1]):
+        return Function(*network)
+    if isinstance(network, eqx.Module):
+        if not callable(network):
+            raise TypeError(
+                f"network must be callable on one example, but {type(network).__name__} has no __call__"
+            )
+        return network
+    if type(network).__module__ != "builtins" and _is_nnx(network):
+        return FlaxNetwork(network)
+    raise TypeError(
+        "network must be an Equinox module, a Flax NNX module, or a pair (params, apply_fn), "
+        f"got {type(network).__name__}"
+    )
+
+
+def _is_nnx(network: Any) -> bool:
+    # looked up by name first, so that Flax is imported only when one of its modules is here
+    if not any(base.__module__.startswith("flax.nnx") for base in type(network).__mro__):
+        return False
+    from flax import nnx
+
+    return isinstance(network, nnx.Module)
+
+
+def takes_key(network: eqx.Module) -> bool:
+    """Whether the network's call accepts `key=`, and so can be random."""
+    return "key" in inspect.signature(type(network).__call__).parameters
+
+
+def fan_in(network: eqx.Module, shape: tuple[int, ...]) -> int | None:
+    """Inputs per unit of a weight array: Equinox stores (out, in, ...), functions and Flax store (..., in, out)."""
+    if len(shape) < 2:
+        return None
+    return math.prod(shape[:-1] if isinstance(network, Function | FlaxNetwork) else shape[1:])
+
+
+def reinitialise(network: eqx.Module, *, key: Array) -> eqx.Module:
+    """Fresh weights: by the network's own `reinitialise(key)`, or normal ones with each weight array's own spread.
+
+    Vectors (biases, normalisation) keep their values, since they usually start at a constant.
+    """
+    if hasattr(network, "reinitialise"):
+        return network.reinitialise(key)  # pyright: ignore[reportAttributeAccessIssue]
+    leaves, treedef = jax.tree.flatten(network)
+    fresh = [
+        leaf
+        if not eqx.is_inexact_array(leaf) or leaf.ndim < 2
+        else jnp.mean(leaf)
+        + jnp.std(leaf) * jax.random.normal(jax.random.fold_in(key, i), leaf.shape, leaf.dtype)
+        for i, leaf in enumerate(leaves)
+    ]
+    return jax.tree.unflatten(treedef, fresh)

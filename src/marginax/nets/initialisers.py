@@ -1,0 +1,49 @@
+"""Starting values for weights of shape (out, in, ...)."""
+
+import math
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from marginax.files import register
+
+
+@register
+class Initialiser(eqx.Module):
+    r"""Normal weights with variance gain^2 / fan, where fan is the fan-in, or its mean with the fan-out.
+
+    Args:
+        gain: sqrt(2) keeps variances through ReLU (He et al., 2015), 1 through linear and tanh units.
+        use_fan_out: average fan-in and fan-out (Glorot & Bengio, 2010).
+    """
+
+    gain: float = 1.0
+    use_fan_out: bool = False
+
+    def __check_init__(self):
+        if not self.gain > 0:
+            raise ValueError(f"gain must be > 0, got {self.gain}")
+
+    def __call__(self, shape: tuple[int, ...], *, key: PRNGKeyArray) -> Float[Array, "..."]:
+        """A weight array."""
+        receptive = math.prod(shape[2:])
+        fan = shape[1] * receptive
+        if self.use_fan_out:
+            fan = (fan + shape[0] * receptive) / 2
+        return self.gain / math.sqrt(fan) * jax.random.normal(key, shape)
+
+
+def he() -> Initialiser:
+    """For ReLU and its smooth relatives."""
+    return Initialiser(math.sqrt(2.0))
+
+
+def glorot() -> Initialiser:
+    """For tanh and logistic units."""
+    return Initialiser(1.0, use_fan_out=True)
+
+
+def lecun() -> Initialiser:
+    """Unit gain on the fan-in: the same scale as the default prior."""
+    return Initialiser(1.0)

@@ -1,0 +1,174 @@
+"""LeNet, the small convolutional network for small images."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from marginax._keys import Key, as_key
+from marginax.files import register
+from marginax.nets.convolution import Conv2d, max_pool2d
+from marginax.nets.initialisers import Initialiser, glorot, he
+
+KERNEL = 5
+POOL = 2
+
+
+@register
+class LeNet(eqx.Module):
+    """Convolutions with max-pooling, then one hidden fully connected layer (LeCun et al., 1998).
+
+    Every convolution has filters of 5x5, no padding, and is followed by pooling of 2x2; with the default sizes this is
+    the network of many Bayesian comparisons on MNIST. Call it on one image, or on many with `jax.vmap` or `call_batch`.
+    Dropout acts after every layer but the last whenever a key is given and is off without one.
+
+    Args:
+        in_shape: (channels, height, width) of an image.
+        channels: number of filters of each convolution.
+        hidden: width of the fully connected layer.
+        out_size: number of outputs.
+        activation: jax.nn.relu, gelu, tanh or another elementwise function.
+        dropout: probability of dropping a unit, in [0, 1).
+        key: seed or JAX key.
+
+    >>> net = LeNet(key=0)
+    >>> net(jnp.ones((28, 28))).shape, net.call_batch(jnp.ones((7, 1, 28, 28))).shape
+    ((10,), (7, 10))
+    """
+
+    convolutions: tuple[Conv2d, ...]
+    hidden: eqx.nn.Linear
+    output: eqx.nn.Linear
+    in_shape: tuple[int, int, int] = eqx.field(static=True)
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+    dropout: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_shape: tuple[int, int, int] = (1, 28, 28),
+        channels: tuple[int, ...] = (20, 50),
+        hidden: int = 500,
+        out_size: int = 10,
+        *,
+        activation: Callable[[Array], Array] = jax.nn.relu,
+        dropout: float = 0.0,
+        key: Key,
+    ):
+        in_shape, channels = tuple(in_shape), tuple(channels)
+        if len(in_shape) != 3:
+            raise ValueError(f"in_shape must be (channels, height, width), got {in_shape}")
+        for name, sizes in (
+            ("in_shape", in_shape),
+            ("channels", channels),
+            ("hidden", (hidden,)),
+            ("out_size", (out_size,)),
+        ):
+            if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in sizes):
+                raise ValueError(
+                    f"{name} must be positive ints, got {sizes if len(sizes) > 1 else sizes[0]!r}"
+                )
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
+        if not callable(activation):
+            raise TypeError(f"activation must be a function such as jax.nn.relu, got {activation!r}")
+        self.in_shape = in_shape
+        self.activation = activation
+        self.dropout = float(dropout)
+        self.convolutions, self.hidden, self.output = _layers(
+            in_shape, channels, hidden, out_size, _initialiser(activation), key
+        )
+
+    def __call__(self, x: Float[Array, "..."], *, key: Array | None = None) -> Float[Array, " out_size"]:
+        """Outputs of one image of shape `in_shape`, or (height, width) if it has one channel."""
+        return self.call_batch(jnp.asarray(x)[None], key=key)[0]
+
+    def call_batch(
+        self, xs: Float[Array, "num ..."], *, key: Array | None = None
+    ) -> Float[Array, "num out_size"]:
+        """Outputs of many images, as `jax.vmap` of a call gives them, each with dropout of its own."""
+        if xs.shape[1:] not in (self.in_shape, *([self.in_shape[1:]] if self.in_shape[0] == 1 else [])):
+            raise ValueError(f"images must have shape {self.in_shape}, got {xs.shape[1:]}")
+        # The examples stay on the last axis all the way: no layer has to transpose.
+        h = jnp.moveaxis(xs.reshape(-1, *self.in_shape), 0, -1)
+        for i, layer in enumerate(self.convolutions):
+            h = _activate_and_pool(self.activation, layer.batch_last(h))
+            h = self._drop(h, i, key)
+        h = h.reshape(-1, h.shape[-1])
+        h = self.activation(_dense(self.hidden, h))
+        h = self._drop(h, len(self.convolutions), key)
+        return _dense(self.output, h).T
+
+    def _drop(self, h: Array, layer: int, key: Array | None) -> Array:
+        if key is None or self.dropout == 0:
+            return h
+        keep = 1.0 - self.dropout
+        kept = jax.random.bernoulli(jax.random.fold_in(key, layer), keep, h.shape)
+        return jnp.where(kept, h / keep, 0.0)
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether a key makes a difference."""
+        return self.dropout > 0
+
+    def reinitialise(self, key: Key) -> "LeNet":
+        """The same architecture with fresh weights."""
+        channels = tuple(layer.weight.shape[0] for layer in self.convolutions)
+        return LeNet(
+            self.in_shape,
+            channels,
+            self.hidden.weight.shape[0],
+            self.output.weight.shape[0],
+            activation=self.activation,
+            dropout=self.dropout,
+            key=key,
+        )
+
+
+def _layers(
+    in_shape: tuple[int, ...],
+    channels: tuple[int, ...],
+    hidden: int,
+    out_size: int,
+    initialiser: Initialiser,
+    key: Key,
+) -> tuple[tuple[Conv2d, ...], eqx.nn.Linear, eqx.nn.Linear]:
+    keys = jax.random.split(as_key(key), len(channels) + 2)
+    sizes, num, convolutions = in_shape[1:], in_shape[0], []
+    for num_filters, k in zip(channels, keys, strict=False):
+        convolutions.append(Conv2d(num, num_filters, KERNEL, key=k, initialiser=initialiser))
+        sizes, num = tuple((n - KERNEL + 1) // POOL for n in sizes), num_filters
+        if min(sizes) < 1:
+            raise ValueError(
+                f"in_shape {in_shape} is too small for {len(channels)} convolutions of {KERNEL}x{KERNEL}"
+            )
+    flat = num * math.prod(sizes)
+    return (
+        tuple(convolutions),
+        _linear(initialiser, flat, hidden, keys[-2]),
+        _linear(initialiser, hidden, out_size, keys[-1]),
+    )
+
+
+def _linear(initialiser: Initialiser, in_size: int, out_size: int, key: Array) -> eqx.nn.Linear:
+    layer = eqx.nn.Linear(in_size, out_size, key=key)
+    weights = initialiser((out_size, in_size), key=key), jnp.zeros(out_size)
+    return eqx.tree_at(lambda linear: (linear.weight, linear.bias), layer, weights)
+
+
+def _initialiser(activation: Any) -> Initialiser:
+    return glorot() if activation in (jnp.tanh, jax.nn.tanh, jax.nn.sigmoid) else he()
+
+
+def _activate_and_pool(activation: Any, h: Array) -> Array:
+    # The maximum commutes with an increasing function, which then has a quarter of the work.
+    if activation in (jax.nn.relu, jnp.tanh, jax.nn.tanh, jax.nn.sigmoid):
+        return activation(max_pool2d(h, POOL))
+    return max_pool2d(activation(h), POOL)
+
+
+def _dense(layer: eqx.nn.Linear, h: Float[Array, "in_size num"]) -> Float[Array, "out_size num"]:
+    return layer.weight @ h + layer.bias[:, None]  # pyright: ignore[reportOptionalSubscript]

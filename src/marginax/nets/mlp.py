@@ -1,0 +1,121 @@
+"""The multilayer perceptron."""
+
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from marginax._keys import Key, as_key
+from marginax.files import register
+from marginax.nets.initialisers import Initialiser, glorot, he
+
+
+@register
+class MLP(eqx.Module):
+    """Fully connected layers with an activation between them.
+
+    Call it on one example, `net(x)` with x of shape (in_size,), or on many with `jax.vmap`. Dropout acts whenever
+    a key is given and is off without one.
+
+    Args:
+        in_size: number of inputs.
+        hidden: width of each hidden layer; () gives a linear model.
+        out_size: number of outputs.
+        activation: jax.nn.relu, gelu, tanh, sigmoid (logistic), silu or another elementwise function.
+        dropout: probability of dropping a hidden unit, in [0, 1).
+        norm: a normalisation layer class for hidden layers, such as eqx.nn.LayerNorm, or None.
+        initialiser: of the weights; by default it follows the activation. Biases start at 0.
+        key: seed or JAX key.
+
+    >>> MLP(in_size=8, hidden=(50, 50), out_size=1, key=0)(jnp.ones(8)).shape
+    (1,)
+    """
+
+    layers: tuple[eqx.nn.Linear, ...]
+    norms: tuple[eqx.Module, ...]
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+    dropout: float = eqx.field(static=True)
+    initialiser: Initialiser = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_size: int,
+        hidden: Sequence[int],
+        out_size: int,
+        *,
+        activation: Callable[[Array], Array] = jax.nn.relu,
+        dropout: float = 0.0,
+        norm: type[eqx.nn.LayerNorm] | type[eqx.nn.RMSNorm] | None = None,
+        initialiser: Initialiser | None = None,
+        key: Key,
+    ):
+        hidden = (hidden,) if isinstance(hidden, int) else tuple(hidden)
+        for name, size in (("in_size", in_size), *(("hidden", h) for h in hidden), ("out_size", out_size)):
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise ValueError(f"{name} must be an int >= 1, got {size!r}")
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
+        if not callable(activation):
+            raise TypeError(f"activation must be a function such as jax.nn.relu, got {activation!r}")
+        saturating = activation in (jnp.tanh, jax.nn.tanh, jax.nn.sigmoid)
+        self.initialiser = initialiser or (glorot() if saturating else he())
+        self.activation = activation
+        self.dropout = float(dropout)
+        self.norms = tuple(norm(size) for size in hidden) if norm is not None else ()
+        sizes = (in_size, *hidden, out_size)
+        self.layers = _linear_layers(self.initialiser, sizes, as_key(key))
+
+    def __call__(self, x: Float[Array, " in_size"], *, key: Array | None = None) -> Float[Array, " out_size"]:
+        """Outputs of one example."""
+        for i, layer in enumerate(self.layers[:-1]):
+            x = layer(x)
+            if self.norms:
+                x = self.norms[i](x)  # pyright: ignore[reportCallIssue]
+            x = self.activation(x)
+            if key is not None and self.dropout > 0:
+                kept = jax.random.bernoulli(jax.random.fold_in(key, i), 1.0 - self.dropout, x.shape)
+                x = jnp.where(kept, x / (1.0 - self.dropout), 0.0)
+        return self.layers[-1](x)
+
+    def call_batch(
+        self, xs: Float[Array, "n in_size"], *, key: Array | None = None
+    ) -> Float[Array, "n out_size"]:
+        """Outputs of many examples, computed with features as rows: up to twice as fast for narrow layers on CPUs."""
+        h = xs.T
+        for i, layer in enumerate(self.layers[:-1]):
+            h = _columns(layer, h)
+            if self.norms:
+                h = jax.vmap(self.norms[i], in_axes=1, out_axes=1)(h)  # pyright: ignore[reportArgumentType]
+            h = self.activation(h)
+            if key is not None and self.dropout > 0:
+                kept = jax.random.bernoulli(jax.random.fold_in(key, i), 1.0 - self.dropout, h.shape)
+                h = jnp.where(kept, h / (1.0 - self.dropout), 0.0)
+        return _columns(self.layers[-1], h).T
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether a key makes a difference."""
+        return self.dropout > 0
+
+    def reinitialise(self, key: Key) -> "MLP":
+        """The same architecture with fresh weights."""
+        sizes = (*(int(layer.in_features) for layer in self.layers), int(self.layers[-1].out_features))
+        return eqx.tree_at(lambda net: net.layers, self, _linear_layers(self.initialiser, sizes, as_key(key)))
+
+
+def _columns(layer: eqx.nn.Linear, h: Float[Array, "in_size n"]) -> Float[Array, "out_size n"]:
+    assert layer.bias is not None
+    return layer.weight @ h + layer.bias[:, None]
+
+
+@eqx.filter_jit
+def _linear_layers(initialiser: Initialiser, sizes: tuple[int, ...], key: Array) -> tuple[eqx.nn.Linear, ...]:
+    """All layers in one compiled call: op-by-op random numbers would take longer to compile than to use."""
+    layers = []
+    for n_in, n_out, k in zip(sizes, sizes[1:], jax.random.split(key, len(sizes) - 1), strict=False):
+        weight = initialiser((n_out, n_in), key=k)
+        empty = eqx.filter_eval_shape(eqx.nn.Linear, n_in, n_out, key=k)
+        layers.append(eqx.tree_at(lambda lin: (lin.weight, lin.bias), empty, (weight, jnp.zeros(n_out))))
+    return tuple(layers)

@@ -1,0 +1,74 @@
+"""A posterior made of draws: ensembles, Monte Carlo, and the single point of MAP."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from marginax.data import DataSpec
+from marginax.files import register
+from marginax.model import Model, Params
+from marginax.posterior.posterior import AbstractPosterior, merge_axes, stack_of, take
+from marginax.posterior.record import FitRecord
+
+
+@register
+class Draws(AbstractPosterior):
+    """Equally weighted networks. Every leaf of `params` has axes (chain, draw, ...).
+
+    Args:
+        model: the model whose parameters these are.
+        params: stacked parameters.
+        spec: shapes and scaling of the data.
+        record: the story of the fit.
+        key: seed of predictions.
+    """
+
+    model: Model
+    params: Params
+    spec: DataSpec | None = None
+    record: FitRecord = eqx.field(default_factory=FitRecord)
+    key: PRNGKeyArray | None = None
+
+    @property
+    def num_chains(self) -> int:
+        """Chains that are in it."""
+        return jax.tree.leaves(self.params)[0].shape[0]
+
+    @property
+    def num_draws(self) -> int:
+        """Draws per chain."""
+        return jax.tree.leaves(self.params)[0].shape[1]
+
+    @property
+    def is_point(self) -> bool:
+        """A single draw."""
+        return self.num_chains * self.num_draws == 1
+
+    def describe(self) -> str:
+        """Counts."""
+        chains, draws = self.num_chains, self.num_draws
+        if chains * draws == 1:
+            return "a single network (a point estimate)"
+        return f"{chains * draws} networks ({chains} chains x {draws} draws)"
+
+    def flat(self) -> Params:
+        """All draws along one axis."""
+        return jax.tree.map(merge_axes, self.params)
+
+    def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:
+        """Draws without replacement while they last, then with."""
+        flat = self.flat()
+        total = stack_of(flat)
+        order = jnp.tile(jax.random.permutation(key, total), -(-num // total))[:num]
+        return take(flat, np.asarray(order))
+
+    def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[Params, np.ndarray | None]:
+        """All draws, or `num` of them evenly spaced."""
+        del key
+        flat = self.flat()
+        total = stack_of(flat)
+        if num is None or num >= total:
+            return flat, None
+        return take(flat, np.linspace(0, total - 1, num).round().astype(int)), None

@@ -1,0 +1,116 @@
+"""A posterior is a distribution over networks. A draw from it is a network you can call."""
+
+import abc
+import os
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from marginax._keys import Key, as_key
+from marginax.data import DataSpec
+from marginax.model import Model, Params
+from marginax.posterior.record import FitRecord
+from marginax.posterior.storage import save_posterior
+from marginax.posterior.summary import Summary, summarise
+from marginax.predict import ClassificationPrediction, RegressionPrediction, predict
+
+
+class AbstractPosterior(eqx.Module):
+    """What every method returns: draw networks from it, predict with it, save it.
+
+    Fields: `model`, and what the driver adds: `spec` (shapes and scaling of the data), `record` (the story of the
+    fit) and `key` (the seed of predictions, so that they are the same every time and after reloading).
+    """
+
+    model: eqx.AbstractVar[Model]
+    spec: eqx.AbstractVar[DataSpec | None]
+    record: eqx.AbstractVar[FitRecord]
+    key: eqx.AbstractVar[PRNGKeyArray | None]
+
+    @abc.abstractmethod
+    def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:
+        """Parameters drawn from the posterior, stacked along a leading axis of `num`."""
+
+    @abc.abstractmethod
+    def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[Params, np.ndarray | None]:
+        """Stacked parameters that stand for the posterior in averages, with log weights (None: equal).
+
+        With `num=None` a posterior made of draws gives all of them.
+        """
+
+    @property
+    @abc.abstractmethod
+    def is_point(self) -> bool:
+        """Whether all of its mass is on a single network."""
+
+    @abc.abstractmethod
+    def describe(self) -> str:
+        """One line: what kind of distribution this is."""
+
+    def sample(self, num: int, *, key: Key) -> eqx.Module:
+        """Networks drawn from the posterior: one module whose array leaves have a leading axis of `num`.
+
+        Call one with `jax.tree.map(lambda a: a[0], nets)(x)`, all with `eqx.filter_vmap(lambda net: net(x))(nets)`.
+        """
+        if isinstance(num, bool) or not isinstance(num, int) or num < 1:
+            raise ValueError(f"num must be an int >= 1, got {num!r}")
+        params = self.sample_params(num, key=as_key(key))
+        frozen = jax.tree.map(
+            lambda leaf: jnp.broadcast_to(leaf, (num, *leaf.shape)) if eqx.is_array(leaf) else leaf,
+            self.model.network,
+        )
+        return eqx.combine(jax.tree.map(jnp.asarray, params.network), frozen)
+
+    def predict(
+        self, x: Any, *, num_samples: int | None = None, key: Key | None = None
+    ) -> RegressionPrediction | ClassificationPrediction:
+        """Average over networks: the distribution of the target at new inputs, in the user's units.
+
+        Args:
+            x: inputs, as in the training data.
+            num_samples: networks to average over; by default all draws, or 100 of a continuous posterior.
+            key: seed for drawing them; by default the same ones every time.
+        """
+        if self.spec is None:
+            raise ValueError(
+                "this posterior was not made by mx.fit and has no data spec: pass spec= when building it"
+            )
+        if num_samples is not None and (isinstance(num_samples, bool) or num_samples < 1):
+            raise ValueError(f"num_samples must be an int >= 1, got {num_samples!r}")
+        x = self.spec.check_x(x)
+        base = self.key if key is None else as_key(key)
+        params, log_weights = self.support(num_samples, key=jax.random.key(0) if base is None else base)
+        return predict(self.model, params, x, spec=self.spec, log_weights=log_weights)
+
+    def summary(self) -> Summary:
+        """What was run, how long it took, and what to be wary of; print it."""
+        return summarise(self)
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the posterior to a directory of data-only files; `mx.load` reads it back."""
+        save_posterior(self, path, overwrite=overwrite)
+
+    def to_arviz(self) -> Any:
+        """The posterior as arviz.InferenceData, with the random weights by name."""
+        from marginax.posterior.arviz import to_arviz
+
+        return to_arviz(self)
+
+
+def take(tree: PyTree, index: Any) -> PyTree:
+    """Index the leading axis (or axes) of every leaf."""
+    return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+def stack_of(params: PyTree) -> int:
+    """Length of the leading axis."""
+    return jax.tree.leaves(params)[0].shape[0]
+
+
+def merge_axes(leaf: Array | np.ndarray) -> Array | np.ndarray:
+    """Fold (chain, draw) into one axis."""
+    return leaf.reshape((leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]))

@@ -1,0 +1,59 @@
+"""What is worth remembering of a fit: how it was run, how long it took, what went wrong."""
+
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from marginax.files import register
+
+
+@register
+class FitRecord(eqx.Module):
+    """The story of a fit, kept with its posterior.
+
+    Args:
+        method: the method's configuration in words, such as "MAP(num_epochs=100, ...)".
+        num_chains: chains that were started.
+        num_steps: steps that were run, by phase.
+        seconds: wall time by phase, compilation included.
+        info: the method's numbers by phase, arrays with axes (chain, step).
+        warnings: what the user should know.
+        dropped_chains: chains that became NaN and were left out.
+        probes: some training inputs (as the model sees them), where predictions of chains are compared.
+        finished: False if it was interrupted before its last step.
+    """
+
+    method: str = ""
+    num_chains: int = 0
+    num_steps: dict[str, int] = eqx.field(default_factory=dict)
+    seconds: dict[str, float] = eqx.field(default_factory=dict)
+    info: dict[str, dict[str, np.ndarray]] = eqx.field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    dropped_chains: tuple[int, ...] = ()
+    probes: np.ndarray | None = None
+    finished: bool = True
+
+
+def describe(config: Any) -> str:
+    """A configuration in one line, leaving out what is at its default.
+
+    >>> from marginax.infer import MAP
+    >>> describe(MAP(num_epochs=3))
+    'MAP(num_epochs=3)'
+    """
+    if not isinstance(config, eqx.Module):
+        if hasattr(config, "item") and getattr(config, "size", 2) == 1:
+            return f"{config.item():g}"
+        return f"{config:g}" if isinstance(config, float) else repr(config)
+    cls = type(config)
+    try:
+        default = cls()
+    except TypeError:
+        default = None
+    parts = []
+    for name in cls.__dataclass_fields__:
+        text = describe(getattr(config, name))
+        if default is None or text != describe(getattr(default, name)):
+            parts.append(f"{name}={text}")
+    return f"{cls.__name__}({', '.join(parts)})"

@@ -1,0 +1,90 @@
+"""Posteriors on disk: data-only files, and nothing but our own classes when they are read."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+
+from marginax.files import FileError, decode, encode, read_bundle, write_bundle
+from marginax.files.disk import naming
+from marginax.model import Model
+
+if TYPE_CHECKING:
+    from marginax.posterior.posterior import AbstractPosterior
+
+_MODEL_MISSING = "model of the posterior"
+
+
+def encode_model(model: Model) -> tuple[Any, dict[str, Any]]:
+    """The model as a document, or a note that the user has to bring it because it holds code of theirs."""
+    try:
+        document, arrays = encode(model)
+    except FileError as error:
+        return {"missing": str(error), "structure": fingerprint(model)}, {}
+    return {"stored": document}, {f"model/{name}": array for name, array in arrays.items()}
+
+
+def decode_model(document: Any, arrays: dict[str, Any], model: Model | None, path: Any) -> Model:
+    """The stored model, or the user's where it could not be stored; the two must have the same leaves."""
+    if "stored" in document:
+        inner = {name.removeprefix("model/"): a for name, a in arrays.items() if name.startswith("model/")}
+        return decode(document["stored"], inner) if model is None else model
+    if model is None:
+        raise FileError(
+            f"{path} was made with a network or function of yours that is not in the file ({document['missing']}): "
+            "pass model=..., or decorate the class with @mx.register before saving"
+        )
+    if document["structure"] != fingerprint(model):
+        raise FileError(f"model does not match {path}: its weights have other names or shapes")
+    return model
+
+
+def fingerprint(model: Model) -> list[list[Any]]:
+    """Names and shapes of the random leaves."""
+    return [[leaf.path, list(leaf.shape)] for leaf in model.leaves]
+
+
+def save_posterior(posterior: "AbstractPosterior", path: str | os.PathLike[str], *, overwrite: bool) -> None:
+    """Write everything but the model as one tree, and the model beside it if it can be stored."""
+    model, arrays = encode_model(posterior.model)
+    document, inner = encode(_without_model(posterior))
+    arrays.update({f"posterior/{name}": array for name, array in inner.items()})
+    write_bundle(path, "posterior", {"model": model, "posterior": document}, arrays, overwrite=overwrite)
+
+
+def load(path: str | os.PathLike[str], *, model: Model | None = None) -> "AbstractPosterior":
+    """Read a posterior that `posterior.save` or a finished `mx.fit(directory=...)` wrote.
+
+    Args:
+        path: the directory.
+        model: needed only if the network is a class or function of yours that was not registered.
+    """
+    path = Path(path)
+    inner = path / "posterior"
+    if not (path / "manifest.json").exists() and (inner / "manifest.json").exists():
+        path = inner
+    elif (path / "setup").exists():
+        raise FileError(f"{path} is a run that has not finished: use mx.resume({str(path)!r})")
+    document, arrays = read_bundle(path, "posterior")
+    if not isinstance(document, dict) or set(document) != {"model", "posterior"}:
+        raise FileError(f"{path} is not a marginax posterior")
+    stored = {n.removeprefix("posterior/"): a for n, a in arrays.items() if n.startswith("posterior/")}
+    with naming(path):
+        loaded = decode_model(document["model"], arrays, model, path)
+        return _with_model(decode(document["posterior"], stored), loaded)
+
+
+def _without_model(posterior: Any) -> Any:
+    return _map_models(posterior, lambda _: _MODEL_MISSING)
+
+
+def _with_model(posterior: Any, model: Model) -> Any:
+    return _map_models(posterior, lambda _: model)
+
+
+def _map_models(posterior: Any, change: Any) -> Any:
+    if hasattr(posterior, "components"):
+        parts = tuple(_map_models(part, change) for part in posterior.components)
+        return eqx.tree_at(lambda p: p.components, posterior, parts)
+    return eqx.tree_at(lambda p: p.model, posterior, change(None))

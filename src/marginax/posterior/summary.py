@@ -1,0 +1,55 @@
+"""What a posterior says about itself, in words."""
+
+from typing import TYPE_CHECKING
+
+import equinox as eqx
+
+if TYPE_CHECKING:
+    from marginax.posterior.posterior import AbstractPosterior
+
+
+class Summary(eqx.Module):
+    """Lines to read, and the warnings among them.
+
+    >>> print(Summary(("MAP()",), ("a point estimate",)))
+    MAP()
+    warning: a point estimate
+    """
+
+    lines: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([*self.lines, *(f"warning: {text}" for text in self.warnings)])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def summarise(posterior: "AbstractPosterior") -> Summary:
+    """Method, cost, kind of posterior, training curve, chains, and what to be wary of."""
+    from marginax.posterior.chains import chain_lines
+
+    record = posterior.record
+    lines = [f"method     {record.method or 'none'}", f"posterior  {posterior.describe()}"]
+    if record.seconds:
+        parts = [
+            f"{name} {record.num_steps.get(name, 0)} steps in {s:.1f} s" for name, s in record.seconds.items()
+        ]
+        lines.append(f"cost       {', '.join(parts)}")
+    for phase, info in record.info.items():
+        if "log_density" in info and info["log_density"].shape[1]:
+            last = info["log_density"][:, -1]
+            lines.append(
+                f"{phase:<10} final log density {last.mean():.1f} (chains {last.min():.1f} to {last.max():.1f})"
+            )
+    warnings = list(record.warnings)
+    chains, chain_warnings = chain_lines(posterior)
+    lines += chains
+    warnings += chain_warnings
+    if posterior.is_point:
+        warnings.append(
+            "this is a point estimate: predictions have no epistemic part; "
+            "use DeepEnsemble, AnchoredEnsemble or num_chains > 1 for one"
+        )
+    return Summary(tuple(lines), tuple(warnings))

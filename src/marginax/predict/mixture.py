@@ -1,0 +1,182 @@
+"""The mixture of the draws' conditional distributions: moments, densities, quantiles and samples.
+
+Components live on the host and go to the device a chunk of rows at a time. The arithmetic is in float64: a
+mixture averages many small numbers, and quantiles need distribution functions that resolve the tails.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Num, PRNGKeyArray, PyTree
+
+from marginax.predict.root import find_quantile
+from marginax.predict.workload import chunk_size
+
+_LIVE_ARRAYS = 6
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Mixture:
+    """One distribution per draw and row, and the weights of the draws.
+
+    Attributes:
+        components: a distribution whose array leaves have a leading axis of draws, then (most of them) rows.
+        row_axes: for each array leaf, whether its second axis runs over rows.
+        log_weights: normalised, one per draw.
+        num_rows: how many inputs.
+        max_bytes: memory to use at a time.
+    """
+
+    components: PyTree
+    row_axes: tuple[bool, ...]
+    log_weights: Float[np.ndarray, " draws"]
+    num_rows: int
+    max_bytes: int
+
+    @property
+    def num_draws(self) -> int:
+        """How many components per row."""
+        return len(self.log_weights)
+
+    @property
+    def discrete(self) -> bool:
+        """Whether the components live on the integers."""
+        return getattr(type(self.components), "discrete", False)
+
+    def rows(self, index: Any) -> "Mixture":
+        """The same mixture at some of the rows; index is a slice or an array of positions."""
+        picked = self._map(lambda leaf: leaf[:, index], lambda leaf: leaf)
+        num_rows = len(np.arange(self.num_rows)[index])
+        return dataclasses.replace(self, components=picked, num_rows=num_rows)
+
+    def mean(self) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n d"]]:
+        """The mean of the mixture, and the variance over draws of the components' means."""
+        return self.by_rows(_mean)
+
+    def mean_covariance(self) -> Float[np.ndarray, "n d d"]:
+        """The covariance over draws of the components' means."""
+        return self.by_rows(_mean_covariance)
+
+    def mean_variance(self) -> Float[np.ndarray, "n d"]:
+        """The mean over draws of the components' variances."""
+        return self.by_rows(_mean_variance)
+
+    def cdf(self, y: Num[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """Marginal distribution functions at y."""
+        return self.by_rows(_cdf, y)
+
+    def log_prob(self, y: Num[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+        """Log density of each row, joint over outputs within each draw."""
+        return self.by_rows(_log_prob, y)
+
+    def quantile(
+        self, q: float, mean: Float[np.ndarray, "n d"], std: Float[np.ndarray, "n d"]
+    ) -> Float[np.ndarray, "n d"]:
+        """Marginal quantiles; the moments tell where to look, and may be infinite or NaN."""
+        solve = functools.partial(_quantile, np.asarray(q, np.float64), self.discrete)
+        return self.by_rows(solve, mean, std)
+
+    def sample(self, num: int, *, key: PRNGKeyArray) -> Num[np.ndarray, "num n d"]:
+        """Pick a draw, then sample its distribution at all rows; `num` times."""
+        pick_key, noise_key = jax.random.split(key)
+        picks = np.asarray(jax.random.categorical(pick_key, jnp.asarray(self.log_weights), shape=(num,)))
+        keys = jax.random.split(noise_key, num)
+        size = chunk_size(num, self._limit(self.num_rows))
+        parts = []
+        for start in range(0, num, size):
+            rows = np.minimum(np.arange(start, start + size), num - 1)
+            take = functools.partial(np.take, indices=picks[rows], axis=0)
+            chunk = self._map(take, take)
+            parts.append(np.asarray(_sample(chunk, keys[rows]))[: num - start])
+        return np.concatenate(parts)
+
+    def by_rows(self, function: Callable[..., Any], *row_args: np.ndarray) -> Any:
+        """A jitted function of (components, log weights, row arguments), a chunk of rows at a time."""
+        size = chunk_size(self.num_rows, self._limit(self.num_draws))
+        parts = []
+        for start in range(0, self.num_rows, size):
+            rows = np.minimum(np.arange(start, start + size), self.num_rows - 1)
+            components = self._map(lambda leaf, rows=rows: _double(leaf[:, rows]), _double)
+            with jax.enable_x64(True):
+                result = function(components, self.log_weights, *(_double(arg[rows]) for arg in row_args))
+            parts.append(jax.tree.map(np.asarray, result))
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: self.num_rows], *parts)
+
+    def _limit(self, repeats: int) -> int:
+        """How many rows (or samples) fit, when each is `repeats` times the numbers of one component."""
+        sizes = self._map(lambda leaf: leaf[0, 0].size, lambda leaf: leaf[0].size)
+        numbers = sum(size for size in jax.tree.leaves(sizes) if isinstance(size, int))
+        return self.max_bytes // (8 * _LIVE_ARRAYS * max(1, numbers) * repeats)
+
+    def _map(self, with_rows: Callable[[Any], Any], without: Callable[[Any], Any]) -> PyTree:
+        arrays, rest = eqx.partition(self.components, lambda leaf: isinstance(leaf, np.ndarray | jax.Array))
+        leaves, treedef = jax.tree.flatten(arrays)
+        mapped = [
+            (with_rows if rows else without)(leaf) for leaf, rows in zip(leaves, self.row_axes, strict=True)
+        ]
+        return eqx.combine(jax.tree.unflatten(treedef, mapped), rest)
+
+
+def _double(leaf: Any) -> np.ndarray:
+    array = np.asarray(leaf)
+    return array.astype(np.float64) if jnp.issubdtype(array.dtype, jnp.floating) else array
+
+
+def _over_draws(function: Callable[[Any], Array], components: PyTree) -> Array:
+    return eqx.filter_vmap(function)(components)
+
+
+def _average(
+    values: Float[Array, "draws *rest"], log_weights: Float[Array, " draws"]
+) -> Float[Array, "*rest"]:
+    """Weighted mean over draws; a draw of weight zero does not count, not even an infinite one."""
+    weights = jnp.exp(log_weights).reshape(-1, *[1] * (values.ndim - 1))
+    return jnp.sum(jnp.where(weights > 0, weights * values, 0), axis=0)
+
+
+@eqx.filter_jit
+def _mean(components: PyTree, log_weights: Array) -> tuple[Array, Array]:
+    means = _over_draws(lambda c: c.mean, components)
+    mean = _average(means, log_weights)
+    return mean, _average(jnp.square(means - mean), log_weights)
+
+
+@eqx.filter_jit
+def _mean_covariance(components: PyTree, log_weights: Array) -> Array:
+    means = _over_draws(lambda c: c.mean, components)
+    centred = means - _average(means, log_weights)
+    return jnp.einsum("s,snd,sne->nde", jnp.exp(log_weights), centred, centred)
+
+
+@eqx.filter_jit
+def _mean_variance(components: PyTree, log_weights: Array) -> Array:
+    return _average(_over_draws(lambda c: c.variance, components), log_weights)
+
+
+@eqx.filter_jit
+def _cdf(components: PyTree, log_weights: Array, y: Array) -> Array:
+    return _average(_over_draws(lambda c: c.cdf(y), components), log_weights)
+
+
+@eqx.filter_jit
+def _log_prob(components: PyTree, log_weights: Array, y: Array) -> Array:
+    log_probs = _over_draws(lambda c: jnp.reshape(c.log_prob(y), (y.shape[0], -1)).sum(-1), components)
+    return jax.nn.logsumexp(log_probs + log_weights[:, None], axis=0)
+
+
+@eqx.filter_jit
+def _quantile(
+    q: Any, discrete: bool, components: PyTree, log_weights: Array, mean: Array, std: Array
+) -> Array:
+    return find_quantile(lambda y: _cdf(components, log_weights, y), q, mean, std, discrete=discrete)
+
+
+@eqx.filter_jit
+def _sample(components: PyTree, keys: Any) -> Array:
+    return eqx.filter_vmap(lambda c, key: c.sample(key))(components, keys)

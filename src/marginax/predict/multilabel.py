@@ -1,0 +1,139 @@
+"""Predictions of several yes-or-no labels at a time."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from marginax._keys import Key, as_key
+from marginax.predict.labels import check_labels, entropy_of
+from marginax.predict.mixture import Mixture
+from marginax.predict.regression import check_size, rows_of
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class MultiLabelPrediction:
+    """What the posterior says about d yes-or-no labels at n inputs; labels are independent within a draw.
+
+    Entropies and the like are per label, in nats; `log_prob` and `sample` are joint over labels.
+
+    >>> from marginax.model.distributions import Bernoulli
+    >>> draws = Mixture(
+    ...     Bernoulli(jnp.array([[[0.0, 3.0]], [[0.0, -3.0]]])), (True,), np.log([0.5, 0.5]), 1, 10**6
+    ... )
+    >>> prediction = MultiLabelPrediction(draws)
+    >>> prediction.probs.round(3).tolist(), prediction.mutual_information.round(3).tolist()
+    ([[0.5, 0.5]], [[0.0, 0.502]])
+
+    Attributes:
+        mixture: a Bernoulli distribution per draw.
+    """
+
+    mixture: Mixture
+
+    def __len__(self) -> int:
+        return self.mixture.num_rows
+
+    def __repr__(self) -> str:
+        return f"MultiLabelPrediction(n={len(self)}, labels={self.probs.shape[1]}, draws={self.num_draws})"
+
+    def __getitem__(self, index: Any) -> "MultiLabelPrediction":
+        return dataclasses.replace(self, mixture=self.mixture.rows(rows_of(index, len(self))))
+
+    @property
+    def num_draws(self) -> int:
+        """How many draws of the posterior the prediction averages."""
+        return self.mixture.num_draws
+
+    @property
+    def probs(self) -> Float[np.ndarray, "n d"]:
+        """Probability that a label is 1."""
+        return np.exp(self._summary[1])
+
+    @property
+    def labels(self) -> Int[np.ndarray, "n d"]:
+        """The more probable value of each label."""
+        return (self._summary[1] > self._summary[0]).astype(int)
+
+    @property
+    def confidence(self) -> Float[np.ndarray, "n d"]:
+        """Probability of the more probable value."""
+        return np.exp(np.maximum(self._summary[0], self._summary[1]))
+
+    @property
+    def entropy(self) -> Float[np.ndarray, "n d"]:
+        """Entropy of the averaged probabilities: total uncertainty."""
+        return entropy_of(np.stack(self._summary[:2], axis=-1))
+
+    @property
+    def expected_entropy(self) -> Float[np.ndarray, "n d"]:
+        """Mean over draws of the entropy."""
+        return self._summary[2]
+
+    @property
+    def mutual_information(self) -> Float[np.ndarray, "n d"]:
+        """What the draws disagree about: `entropy` - `expected_entropy`."""
+        return np.maximum(self.entropy - self.expected_entropy, 0.0)
+
+    @property
+    def epistemic(self) -> Float[np.ndarray, "n d"]:
+        """The same as `mutual_information`."""
+        return self.mutual_information
+
+    @property
+    def aleatoric(self) -> Float[np.ndarray, "n d"]:
+        """The same as `expected_entropy`."""
+        return self.expected_entropy
+
+    @property
+    def std(self) -> Float[np.ndarray, "n d"]:
+        """Standard deviation over draws of the probabilities."""
+        return np.sqrt(self._variance)
+
+    @functools.cached_property
+    def covariance(self) -> Float[np.ndarray, "n d d"]:
+        """Covariance over draws of the labels' probabilities."""
+        check_size(self.probs.shape[1] * self.probs.size * 8, "covariance", self.mixture.max_bytes)
+        return self.mixture.mean_covariance()
+
+    def log_prob(self, y: Any) -> Float[np.ndarray, " n"]:
+        """Log probability of all labels of each input together."""
+        return self.mixture.log_prob(check_labels(y, self.probs.shape, 2))
+
+    def sample(self, num: int, *, key: Key) -> Int[np.ndarray, "num n d"]:
+        """Draw labels: each sample takes one draw of the posterior for all inputs.
+
+        Args:
+            num: how many samples.
+            key: an int seed or a JAX key.
+        """
+        if num < 1:
+            raise ValueError(f"num must be >= 1, got {num}")
+        return self.mixture.sample(num, key=as_key(key))
+
+    @functools.cached_property
+    def _summary(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.mixture.by_rows(_summarise)
+
+    @functools.cached_property
+    def _variance(self) -> np.ndarray:
+        return self.mixture.mean()[1]
+
+
+@eqx.filter_jit
+def _summarise(components: PyTree, log_weights: Array) -> tuple[Array, Array, Array]:
+    """Log of the mean probabilities of 0 and of 1, and the mean entropy."""
+    logits = components.logits
+    log_zero, log_one = -jax.nn.softplus(logits), -jax.nn.softplus(-logits)
+    weights = log_weights[:, None, None]
+    entropy = -(jnp.exp(log_zero) * log_zero + jnp.exp(log_one) * log_one)
+    return (
+        jax.nn.logsumexp(log_zero + weights, axis=0),
+        jax.nn.logsumexp(log_one + weights, axis=0),
+        jnp.sum(jnp.exp(weights) * entropy, axis=0),
+    )

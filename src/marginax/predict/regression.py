@@ -1,0 +1,221 @@
+"""Predictions of numbers: real values and counts."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float, Num, PyTree
+
+from marginax._keys import Key, as_key
+from marginax.predict.mixture import Mixture
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class RegressionPrediction:
+    r"""What the posterior says about the targets at n inputs: a mixture of its draws' likelihoods.
+
+    $p(y \mid x, D) = \sum_s w_s \, p(y \mid x, \theta_s)$, in the units of the user's data. Results are
+    NumPy arrays of shape (n,), or (n, d) if the targets had shape (n, d). `prediction[3:7]` is the prediction
+    at some of the inputs.
+
+    >>> import jax.numpy as jnp
+    >>> from marginax.model.distributions import Normal
+    >>> two_draws = Mixture(
+    ...     Normal(jnp.array([[[0.0]], [[2.0]]]), jnp.ones((2, 1, 1))),
+    ...     (True, True),
+    ...     np.log([0.5, 0.5]),
+    ...     num_rows=1,
+    ...     max_bytes=10**6,
+    ... )
+    >>> prediction = RegressionPrediction(two_draws, y_shape=())
+    >>> prediction
+    RegressionPrediction(n=1, outputs=1, draws=2)
+    >>> (
+    ...     prediction.mean.item(),
+    ...     prediction.epistemic.item(),
+    ...     prediction.aleatoric.item(),
+    ...     prediction.variance.item(),
+    ... )
+    (1.0, 1.0, 1.0, 2.0)
+    >>> [round(end.item(), 3) for end in prediction.interval(0.9)]
+    [-1.284, 3.284]
+
+    Attributes:
+        mixture: the components, in the units of the model.
+        y_shape: the shape of one target, () or (d,).
+        y_shift: y = y_shift + y_factor * (y in the units of the model).
+        y_factor: see `y_shift`.
+    """
+
+    mixture: Mixture
+    y_shape: tuple[int, ...]
+    y_shift: Any = 0.0
+    y_factor: Any = 1.0
+
+    def __len__(self) -> int:
+        return self.mixture.num_rows
+
+    def __repr__(self) -> str:
+        return f"RegressionPrediction(n={len(self)}, outputs={self._num_outputs}, draws={self.num_draws})"
+
+    def __getitem__(self, index: Any) -> "RegressionPrediction":
+        return dataclasses.replace(self, mixture=self.mixture.rows(rows_of(index, len(self))))
+
+    @property
+    def num_draws(self) -> int:
+        """How many draws of the posterior the prediction averages."""
+        return self.mixture.num_draws
+
+    @property
+    def components(self) -> PyTree:
+        """The distribution under each draw, in the user's units: leaves have axes (draw, input, output)."""
+        if np.all(self._shift == 0) and np.all(self._factor == 1):
+            return self.mixture.components
+        moved = eqx.filter_vmap(lambda c: c.affine(self._shift, self._factor))(self.mixture.components)
+        return jax.tree.map(lambda leaf: np.asarray(leaf) if eqx.is_array(leaf) else leaf, moved)
+
+    @property
+    def mean(self) -> Float[np.ndarray, "n *d"]:
+        """Expected target."""
+        return self._shape(self._shift + self._factor * self._moments[0])
+
+    @property
+    def variance(self) -> Float[np.ndarray, "n *d"]:
+        """Total variance: `epistemic` + `aleatoric`; infinite where a component's is."""
+        return self._shape(self._factor**2 * self._total_variance)
+
+    @property
+    def std(self) -> Float[np.ndarray, "n *d"]:
+        """Total standard deviation."""
+        return np.sqrt(self.variance)
+
+    @property
+    def epistemic(self) -> Float[np.ndarray, "n *d"]:
+        """Variance over draws of the conditional mean: what more data would reduce."""
+        return self._shape(self._factor**2 * self._moments[1])
+
+    @property
+    def aleatoric(self) -> Float[np.ndarray, "n *d"]:
+        """Mean over draws of the conditional variance: the noise."""
+        return self._shape(self._factor**2 * self._mean_variance)
+
+    @functools.cached_property
+    def covariance(self) -> Float[np.ndarray, "n d d"]:
+        """Covariance of the outputs of each input: across draws, plus the noise on the diagonal."""
+        check_size(len(self) * self._num_outputs**2 * 8, "covariance", self.mixture.max_bytes)
+        result = np.array(self.mixture.mean_covariance())
+        diagonal = np.arange(self._num_outputs)
+        result[:, diagonal, diagonal] = self._total_variance
+        return result * self._factor[:, None] * self._factor
+
+    def quantile(self, q: float | Sequence[float] | np.ndarray) -> Float[np.ndarray, "..."]:
+        """Quantiles of the mixture (for counts, the smallest count whose probability reaches q).
+
+        Args:
+            q: one probability, or several (a leading axis of the result), strictly between 0 and 1.
+        """
+        levels = np.asarray(q, np.float64)
+        if levels.ndim > 1 or not np.all((levels > 0) & (levels < 1)):
+            raise ValueError(f"q must be a number, or a list of numbers, strictly between 0 and 1, got {q!r}")
+        mean, std = self._where_to_look
+        found = [self.mixture.quantile(level, mean, std) for level in levels.ravel()]
+        results = [self._shape(self._shift + self._factor * value) for value in found]
+        return np.stack(results) if levels.ndim else results[0]
+
+    def interval(self, level: float = 0.9) -> tuple[Float[np.ndarray, "n *d"], Float[np.ndarray, "n *d"]]:
+        """Lower and upper end of the central interval that holds `level` of the mixture's probability."""
+        if not 0 < level < 1:
+            raise ValueError(f"level must be strictly between 0 and 1, got {level!r}")
+        lower, upper = self.quantile([0.5 - level / 2, 0.5 + level / 2])
+        return lower, upper
+
+    def cdf(self, y: Any) -> Float[np.ndarray, "n *d"]:
+        """Probability of a target at most y, for each input (and output, marginally)."""
+        return self._shape(self.mixture.cdf(self._standard(y)))
+
+    def log_prob(self, y: Any) -> Float[np.ndarray, " n"]:
+        """Log density (for counts, log probability) of y at each input, joint over outputs."""
+        jacobian = np.sum(np.log(np.broadcast_to(np.abs(self._factor), (self._num_outputs,))))
+        return self.mixture.log_prob(self._standard(y)) - jacobian
+
+    def sample(self, num: int, *, key: Key) -> Num[np.ndarray, "num n *d"]:
+        """Draw targets: each sample takes one draw of the posterior for all inputs, then adds its noise.
+
+        Args:
+            num: how many samples.
+            key: an int seed or a JAX key.
+        """
+        if num < 1:
+            raise ValueError(f"num must be >= 1, got {num}")
+        values = self.mixture.sample(num, key=as_key(key)).reshape(num, len(self), -1)
+        if not self.mixture.discrete:
+            values = self._shift + self._factor * values
+        return values.reshape(num, len(self), *self.y_shape)
+
+    @property
+    def _num_outputs(self) -> int:
+        return int(np.prod(self.y_shape))
+
+    @property
+    def _shift(self) -> np.ndarray:
+        return np.broadcast_to(np.asarray(self.y_shift, np.float64), (self._num_outputs,))
+
+    @property
+    def _factor(self) -> np.ndarray:
+        return np.broadcast_to(np.asarray(self.y_factor, np.float64), (self._num_outputs,))
+
+    @functools.cached_property
+    def _moments(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.mixture.mean()
+
+    @functools.cached_property
+    def _mean_variance(self) -> np.ndarray:
+        return self.mixture.mean_variance()
+
+    @property
+    def _total_variance(self) -> np.ndarray:
+        return np.where(np.isinf(self._mean_variance), np.inf, self._moments[1] + self._mean_variance)
+
+    @property
+    def _where_to_look(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation as a first guess of where quantiles are; NaN if there are none."""
+        try:
+            return self._moments[0], np.sqrt(self._total_variance)
+        except (AttributeError, NotImplementedError):
+            unknown = np.full((len(self), self._num_outputs), np.nan)
+            return unknown, unknown
+
+    def _shape(self, values: np.ndarray) -> np.ndarray:
+        return values.reshape(len(self), *self.y_shape)
+
+    def _standard(self, y: Any) -> np.ndarray:
+        """Targets in the units of the model, shape (n, d)."""
+        targets = np.asarray(y)
+        if targets.dtype.kind not in "iufb":
+            raise ValueError(f"y must hold numbers, got an array of {targets.dtype}")
+        shape = (len(self), *self.y_shape)
+        if targets.shape not in (shape, ()):
+            raise ValueError(f"y must have shape {shape}, one target per input, got {targets.shape}")
+        targets = np.broadcast_to(targets.astype(np.float64), shape)
+        return (targets.reshape(len(self), -1) - self._shift) / self._factor
+
+
+def rows_of(index: Any, num_rows: int) -> np.ndarray:
+    """Positions of the inputs that an index selects; a single one is kept as an axis of length 1."""
+    rows = np.atleast_1d(np.arange(num_rows)[index])
+    if rows.ndim != 1 or not len(rows):
+        raise IndexError(f"index must select at least one of the {num_rows} inputs, got {index!r}")
+    return rows
+
+
+def check_size(num_bytes: int, name: str, max_bytes: int) -> None:
+    """Refuse a result that would take more memory than there is leave to use."""
+    if num_bytes > max_bytes:
+        raise MemoryError(
+            f"{name} would take {num_bytes / 2**30:.2f} GiB, more than max_bytes={max_bytes}: "
+            "predict fewer inputs at a time, or pass a larger max_bytes to predict"
+        )

@@ -1,0 +1,98 @@
+"""How much of a prediction fits in memory at a time, found by tracing the model and computing nothing."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+from jax.extend.core import jaxprs_in_params
+from jaxtyping import PyTree
+
+PROBE_ROWS = 8191  # a prime: an array whose size it divides is one that grows with the number of rows
+MAX_ROWS = 2048
+_LIVE_ARRAYS = 3  # largest intermediates that may be alive at the same time
+
+
+class Workload(eqx.Module):
+    """What one draw of the parameters costs, in numbers (not bytes), and the distribution it gives.
+
+    Attributes:
+        numbers_per_draw: parameters of a draw.
+        numbers_per_row: the largest intermediate array, per row of inputs.
+        outcome: the predictive distribution, with shapes in place of arrays.
+        row_axes: for each array of it, whether its first axis runs over rows.
+    """
+
+    numbers_per_draw: int
+    numbers_per_row: int
+    outcome: PyTree
+    row_axes: tuple[bool, ...]
+
+
+def measure_workload(model: Any, params: PyTree, x: jax.ShapeDtypeStruct, keys: Any = None) -> Workload:
+    """Trace `model.predictive` for one draw and `PROBE_ROWS` rows.
+
+    Args:
+        model: offers `predictive(params, x, key=...)`.
+        params: parameters whose leaves have a leading axis of draws.
+        x: shape and dtype of some (standardised) inputs; the number of rows does not matter.
+        keys: one key per draw, or None.
+
+    Returns:
+        The cost, and what comes out.
+    """
+    arrays, rest = eqx.partition(model, eqx.is_array)
+    static: list[PyTree] = []
+
+    def outputs(arrays: PyTree, p: PyTree, x: Any, key: Any) -> PyTree:
+        result = eqx.combine(arrays, rest).predictive(p, x, key=key)
+        found, other = eqx.partition(result, eqx.is_array)
+        static.append(other)
+        return found
+
+    one = jax.tree.map(lambda leaf: _struct(leaf, leaf.shape[1:]), params)
+    key = None if keys is None else _struct(keys, keys.shape[1:])
+    rows = jax.ShapeDtypeStruct((PROBE_ROWS, *x.shape[1:]), x.dtype)
+    jaxpr, shapes = jax.make_jaxpr(outputs, return_shape=True)(arrays, one, rows, key)
+    sizes = [size // PROBE_ROWS for size in _sizes(jaxpr.jaxpr) if size % PROBE_ROWS == 0]
+    return Workload(
+        sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(one)),
+        max([1, math.prod(x.shape[1:]), *sizes]),
+        eqx.combine(shapes, static[-1]),
+        tuple(leaf.shape[:1] == (PROBE_ROWS,) for leaf in jax.tree.leaves(shapes)),
+    )
+
+
+def _struct(leaf: Any, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True))
+
+
+def _sizes(jaxpr: Any) -> Iterator[int]:
+    """Sizes of all arrays that a program computes, those of the programs within it included."""
+    for equation in jaxpr.eqns:
+        for variable in equation.outvars:
+            yield math.prod(getattr(variable.aval, "shape", ()))
+        for inner in jaxprs_in_params(equation.params):
+            yield from _sizes(inner)
+
+
+def chunk_size(total: int, limit: int) -> int:
+    """Equal chunks of at most `limit`, rounded up a little so that nearby totals share a compilation.
+
+    >>> chunk_size(5, 2048), chunk_size(1000, 2048), chunk_size(5000, 2048)
+    (5, 1024, 1792)
+    """
+    limit = max(1, limit)
+    even = -(-total // -(-total // limit))
+    step = 2 ** max(0, even.bit_length() - 4)
+    return min(-(-even // step) * step, limit)
+
+
+def chunk_sizes(num_draws: int, num_rows: int, workload: Workload, max_bytes: int) -> tuple[int, int]:
+    """Draws and rows per chunk (at least one of each) that keep intermediates below `max_bytes`."""
+    numbers = max_bytes // 4
+    rows = chunk_size(num_rows, min(MAX_ROWS, numbers // (_LIVE_ARRAYS * workload.numbers_per_row)))
+    per_draw = _LIVE_ARRAYS * workload.numbers_per_row * rows + 2 * workload.numbers_per_draw
+    limit = max(1, numbers // per_draw)
+    return -(-num_draws // -(-num_draws // limit)), rows

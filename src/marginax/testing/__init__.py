@@ -1,0 +1,49 @@
+"""Exact posteriors to compare with, and checks that every method must pass: for ours, and for yours."""
+
+from marginax.testing.conformance import check_method
+from marginax.testing.linear import (
+    LinearGaussian,
+    correlated_normal,
+    gaussian_mean,
+    linear_layer,
+    linear_regression,
+)
+from marginax.testing.logistic import Logistic, logistic_regression
+from marginax.testing.problem import AbstractProblem, ExactPrediction
+from marginax.testing.recovery import (
+    assert_posterior_matches,
+    check_batches,
+    check_log_density,
+    check_mode,
+    check_moments,
+    coordinates,
+)
+from marginax.testing.scores import MomentScores, assert_moments_match, z_scores
+from marginax.testing.tanh import TanhNetwork, tanh_network
+from marginax.testing.unknown_noise import LinearUnknownNoise, linear_regression_unknown_noise
+
+__all__ = [
+    "AbstractProblem",
+    "ExactPrediction",
+    "LinearGaussian",
+    "LinearUnknownNoise",
+    "Logistic",
+    "MomentScores",
+    "TanhNetwork",
+    "assert_moments_match",
+    "assert_posterior_matches",
+    "check_batches",
+    "check_log_density",
+    "check_method",
+    "check_mode",
+    "check_moments",
+    "coordinates",
+    "correlated_normal",
+    "gaussian_mean",
+    "linear_layer",
+    "linear_regression",
+    "linear_regression_unknown_noise",
+    "logistic_regression",
+    "tanh_network",
+    "z_scores",
+]

@@ -1,0 +1,67 @@
+"""Rules of the house that no other tool checks."""
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted(path for folder in ("src", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
+PIN = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+")
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-docs.txt"])
+def test_pins_are_names_and_versions(name):
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    assert lines
+    assert [line for line in lines if not PIN.fullmatch(line)] == []
+
+
+def test_direct_dependencies_are_pinned():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = {_name(line) for line in project["dependencies"] + project["optional-dependencies"]["dev"]}
+    pinned = {_name(line) for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()}
+    assert wanted - pinned == set()
+
+
+def test_version_is_said_once():
+    import marginax
+
+    assert marginax.__version__ == importlib.metadata.version("marginax")
+
+
+def test_python_files_have_at_most_400_lines():
+    lengths = {path.relative_to(ROOT).as_posix(): _num_lines(path) for path in SOURCES}
+    assert {name: length for name, length in lengths.items() if length > 400} == {}
+
+
+def test_no_file_is_named_for_nothing():
+    empty_names = {"utils", "util", "misc", "helpers", "base", "common"}
+    assert [path for path in SOURCES if path.stem.strip("_") in empty_names] == []
+
+
+def test_shapes_are_checked_while_testing():
+    import marginax
+
+    assert type(marginax.__loader__).__module__.startswith("jaxtyping")
+
+
+def test_import_loads_no_heavy_library():
+    heavy = "arviz blackjax flax matplotlib numpyro pandas pooch rich safetensors sklearn typer"
+    code = f"import sys, marginax; print([name for name in '{heavy}'.split() if name in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "[]"
+
+
+def _name(requirement: str) -> str:
+    match = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert match, requirement
+    return re.sub(r"[-_.]+", "-", match[0]).lower()
+
+
+def _num_lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
