@@ -15,9 +15,7 @@ app = typer.Typer(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Directory for the report and the picture.")] = Path(
-        "marginax-demo"
-    ),
+    out: Annotated[Path, typer.Option(help="Directory for the report and the picture.")] = Path("marginax-demo"),
 ) -> None:
     """Ten measurements, a gap, and the question what y is at x = 7: every method answers, side by side."""
     from rich.console import Console
@@ -34,9 +32,7 @@ def demo(
     for answer in answers:
         table.add_row(*answer.row())
     console.print(table)
-    console.print(
-        f"report   {out / 'report.html'}\npicture  {out / 'demo.png'}", highlight=False, soft_wrap=True
-    )
+    console.print(f"report   {out / 'report.html'}\npicture  {out / 'demo.png'}", highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -64,7 +64,8 @@ def ask(method: AbstractMethod, name: str, *, key: int = 0) -> Answer:
     posterior = fit(model, standardise((x, y)), method, key=key, progress=False)
     grid = posterior.predict(GRID[:, None])
     at_question = posterior.predict([[QUESTION]])
-    assert isinstance(grid, RegressionPrediction) and isinstance(at_question, RegressionPrediction)
+    assert isinstance(grid, RegressionPrediction)
+    assert isinstance(at_question, RegressionPrediction)
     return Answer(name, at_question, grid, time.perf_counter() - began)
 
 
@@ -92,9 +93,7 @@ def draw(answers: list[Answer], path: Path) -> None:
     handles, labels = axes.flat[0].get_legend_handles_labels()
     spare = len(axes.flat) > len(answers)
     target: Any = axes.flat[-1] if spare else figure
-    target.legend(
-        handles, labels, loc="center" if spare else "outside lower center", frameon=False, fontsize=10
-    )
+    target.legend(handles, labels, loc="center" if spare else "outside lower center", frameon=False, fontsize=10)
     figure.supxlabel("x", fontsize=11)
     figure.supylabel("y", fontsize=11)
     figure.tight_layout()
@@ -105,8 +104,7 @@ def draw(answers: list[Answer], path: Path) -> None:
 def write_report(answers: list[Answer], picture: Path, path: Path) -> None:
     """One self-contained HTML page with the table and the picture."""
     cells = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in answer.row()) + "</tr>"
-        for answer in answers
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in answer.row()) + "</tr>" for answer in answers
     )
     head = "".join(f"<th>{html.escape(name)}</th>" for name in HEADER)
     image = base64.b64encode(picture.read_bytes()).decode()

@@ -185,9 +185,7 @@ def test_split_data_is_frozen():
 
 
 def test_the_environment_is_read_at_every_call(root, monkeypatch):
-    (root / "co2" / "monthly_1958_2020.csv").write_text(
-        "Date,CO2,adjusted CO2\n2000-01-01,350,1\n2000-02-01,351,1\n"
-    )
+    (root / "co2" / "monthly_1958_2020.csv").write_text("Date,CO2,adjusted CO2\n2000-01-01,350,1\n2000-02-01,351,1\n")
     assert load_co2()[1].tolist() == [350, 351]
     monkeypatch.setenv("MARGINAX_DATA", str(root / "elsewhere"))
     with pytest.raises(FileError, match="no network"):
@@ -197,9 +195,7 @@ def test_the_environment_is_read_at_every_call(root, monkeypatch):
         load_co2()
 
 
-@pytest.mark.parametrize(
-    "load", [lambda: load_uci("yacht"), lambda: load_co2("weekly")], ids=["uci", "weekly"]
-)
+@pytest.mark.parametrize("load", [lambda: load_uci("yacht"), lambda: load_co2("weekly")], ids=["uci", "weekly"])
 @pytest.mark.parametrize("variable", [True, False])
 def test_what_has_no_download_says_what_is_needed(root, monkeypatch, load, variable):
     if not variable:
@@ -267,9 +263,7 @@ def serve(monkeypatch, tmp_path, content):
 def test_a_download_with_a_wrong_hash_is_refused_and_not_kept(tmp_path, monkeypatch):
     monkeypatch.delenv("MARGINAX_DATA", raising=False)
     serve(monkeypatch, tmp_path, b"Date,CO2,adjusted CO2\n2000-01-01,350,1\n2000-02-01,351,1\n")
-    with pytest.raises(
-        FileError, match=r"could not be downloaded from https://cdn\.jsdelivr\.net.*SHA256 hash"
-    ):
+    with pytest.raises(FileError, match=r"could not be downloaded from https://cdn\.jsdelivr\.net.*SHA256 hash"):
         load_co2()
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 

@@ -61,9 +61,7 @@ def test_scaled_batch_sums_are_unbiased_for_the_remainder_too():
     values = np.arange(10.0) ** 2
     source = mx.data.Minibatches((np.zeros((10, 1)), values), batch_size=4)
     keys = jax.random.split(jax.random.key(0), 4000)
-    sums = np.asarray(
-        jax.vmap(lambda k: 10 / 4 * source.batch(2, key=k).y.sum())(keys)
-    )  # step 2 crosses an epoch
+    sums = np.asarray(jax.vmap(lambda k: 10 / 4 * source.batch(2, key=k).y.sum())(keys))  # step 2 crosses an epoch
     assert abs(sums.mean() - values.sum()) < 4.9 * sums.std() / np.sqrt(len(sums))
 
 
@@ -86,9 +84,7 @@ def test_standardise_keeps_labels_and_returns_to_the_users_units():
     assert labels.scaling.y_shift is None
     real = mx.data.standardise((x, 100 + 7 * x[:, 0]))
     np.testing.assert_allclose(real.x.mean(0), 0, atol=1e-5)
-    np.testing.assert_allclose(
-        real.scaling.y_shift + real.scaling.y_factor * real.y, 100 + 7 * x[:, 0], rtol=1e-5
-    )
+    np.testing.assert_allclose(real.scaling.y_shift + real.scaling.y_factor * real.y, 100 + 7 * x[:, 0], rtol=1e-5)
 
 
 def test_constant_columns_warn_and_do_not_divide_by_zero():

@@ -54,9 +54,7 @@ def test_classes_without_fields_are_refused(cls):
 
 
 def test_unregistered_class_names_the_remedy():
-    with pytest.raises(
-        FileError, match=r"class 'NoNet' is not registered: decorate it with @mx\.register or pass"
-    ):
+    with pytest.raises(FileError, match=r"class 'NoNet' is not registered: decorate it with @mx\.register or pass"):
         class_named("NoNet")
 
 

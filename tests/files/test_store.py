@@ -71,9 +71,7 @@ def test_the_manifest_says_what_and_with_what(run):
     assert manifest["kind"] == "test"
     assert manifest["versions"].keys() == {"python", "marginax", "jax", "equinox", "numpy"}
     content = (run / TENSORS).read_bytes()
-    assert manifest["files"] == {
-        TENSORS: {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    }
+    assert manifest["files"] == {TENSORS: {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}}
 
 
 def test_equal_contents_give_equal_bytes(run):
@@ -102,9 +100,7 @@ def test_trees_come_back(tmp_path):
 
 def test_errors_of_loaded_trees_name_the_path(tmp_path):
     write_bundle(tmp_path / "tree", "layer", {"@": "object", "class": "MyNet", "fields": {}}, {})
-    with pytest.raises(
-        FileError, match=r"tree: the root: class 'MyNet' is not registered: decorate it with @mx"
-    ):
+    with pytest.raises(FileError, match=r"tree: the root: class 'MyNet' is not registered: decorate it with @mx"):
         load_tree(tmp_path / "tree", "layer")
 
 
@@ -246,9 +242,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(run, monkeypatch, call, place):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, call, full)
-        with pytest.raises(
-            FileError, match="no space left on device; nothing was written, what was"
-        ) as caught:
+        with pytest.raises(FileError, match="no space left on device; nothing was written, what was") as caught:
             write_bundle(run, "test", {}, ARRAYS, overwrite=True)
         assert caught.value.__cause__.errno == errno.ENOSPC
         with pytest.raises(FileError, match="other: no space left on device"):
@@ -340,9 +334,7 @@ def test_other_kinds_and_newer_formats_are_named(run):
     with pytest.raises(FileError, match="holds a 'test', not a 'posterior'"):
         read_bundle(run, "posterior")
     (run / MANIFEST).write_bytes(manifest_with(run, version=2, versions={"marginax": "9.0"}))
-    with pytest.raises(
-        FileError, match=r"newer marginax \('9\.0', format 2; this one reads up to 1\): upgrade"
-    ):
+    with pytest.raises(FileError, match=r"newer marginax \('9\.0', format 2; this one reads up to 1\): upgrade"):
         read_bundle(run, "test")
 
 
@@ -354,9 +346,7 @@ def files_entry(run, name):
     return {name: entry}
 
 
-@pytest.mark.parametrize(
-    "name", ["../secret", "/etc/passwd", "..", "a/../../b", "C:\\x", "manifest.json", "", "\x00"]
-)
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "..", "a/../../b", "C:\\x", "manifest.json", "", "\x00"])
 def test_files_elsewhere_are_refused(run, name):
     (run.parent / "secret").write_bytes((run / TENSORS).read_bytes())
     (run / MANIFEST).write_bytes(manifest_with(run, files=files_entry(run, name)))

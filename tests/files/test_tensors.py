@@ -39,9 +39,7 @@ def test_the_hash_is_that_of_the_file(tmp_path):
 
 def test_arrays_come_back(tmp_path):
     path = tmp_path / "a.safetensors"
-    sha256 = write_arrays(
-        path, ARRAYS | {"bfloat16": jnp.ones(3, jnp.bfloat16), "big": np.array([1.5], ">f8")}
-    )
+    sha256 = write_arrays(path, ARRAYS | {"bfloat16": jnp.ones(3, jnp.bfloat16), "big": np.array([1.5], ">f8")})
     back = read_arrays(path, sha256)
     assert back.keys() == ARRAYS.keys() | {"bfloat16", "big"}
     for name, value in ARRAYS.items():
@@ -103,9 +101,7 @@ HOSTILE = {
     "NaN": file_of(b'{"a": NaN}'),
     "nested without end": file_of(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
     "number without end": file_of(b'{"a":' + b"9" * 100_000 + b"}"),
-    "repeated key": file_of(
-        b'{"a": %b, "a": %b}' % ((json.dumps(entry()).encode(),) * 2), b"\x00\x00\x00\x00"
-    ),
+    "repeated key": file_of(b'{"a": %b, "a": %b}' % ((json.dumps(entry()).encode(),) * 2), b"\x00\x00\x00\x00"),
     "repeated inner key": file_of(
         b'{"a": {"dtype": "F32", "dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}', b"\x00\x00\x00\x00"
     ),

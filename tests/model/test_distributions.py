@@ -42,6 +42,11 @@ def _jitted(dist, name, value):
     return getattr(dist, name)(value)
 
 
+@eqx.filter_jit
+def _sample(dist, seed, num):
+    return dist.sample(jax.random.key(seed), (num,))
+
+
 def _call(dist, name, value):
     return np.asarray(_jitted(dist, name, jnp.asarray(value)), float)
 
@@ -106,7 +111,7 @@ def test_moments_match_scipy(ours, theirs):
 @pytest.mark.parametrize(("ours", "theirs"), CONTINUOUS)
 def test_samples_follow_the_cdf(ours, theirs):
     # jax.random.gamma in float32 underflows to zero below concentrations of about 0.1: leave those out.
-    uniform = theirs.cdf(np.asarray(ours.sample(jax.random.key(0), (400,)), float))
+    uniform = theirs.cdf(np.asarray(_sample(ours, 0, 400), float))
     usable = np.ones(uniform.shape[1:], bool)
     if isinstance(ours, d.Gamma | d.InverseGamma):
         usable = np.asarray(ours.concentration) > 0.1
@@ -127,14 +132,14 @@ def test_poisson_matches_scipy(x64):
         np.testing.assert_allclose(got, st.poisson.logpmf(k, rate), rtol=tolerance, atol=8 * tolerance)
         excess = np.abs(_call(d.Poisson(rate), "cdf", k) - st.poisson.cdf(k, rate))
         assert np.max(excess / (3e-9 if x64 else 6e-6 + 2e-8 * np.sqrt(rate))) < 1
-    assert d.Poisson(2.0).log_prob(-1) == -np.inf
-    assert d.Poisson(2.0).cdf(-0.5) == 0
-    np.testing.assert_allclose(d.Poisson(2.0).cdf(1.5), st.poisson.cdf(1, 2), rtol=1e-6)
+    assert _call(d.Poisson(2.0), "log_prob", -1.0) == -np.inf
+    assert _call(d.Poisson(2.0), "cdf", -0.5) == 0
+    np.testing.assert_allclose(_call(d.Poisson(2.0), "cdf", 1.5), st.poisson.cdf(1, 2), rtol=1e-6)
 
 
 def test_poisson_samples_have_the_right_moments():
     rate = jnp.array([0.2, 3.0, 80.0])
-    draws = np.asarray(d.Poisson(rate).sample(jax.random.key(1), (20_000,)), float)
+    draws = np.asarray(_sample(d.Poisson(rate), 1, 20_000), float)
     z = (draws.mean(0) - rate) / np.sqrt(np.asarray(rate) / 20_000)
     assert np.abs(z).max() < 4.9
     np.testing.assert_allclose(draws.var(0), rate, rtol=0.06)
@@ -151,7 +156,7 @@ def test_bernoulli_matches_its_definition_at_extreme_logits():
     np.testing.assert_allclose(ours.cdf(0.5), 1 - p, rtol=1e-5, atol=1e-7)
     assert ours.cdf(-1).tolist() == [0.0] * 7
     assert ours.cdf(1).tolist() == [1.0] * 7
-    draws = ours.sample(jax.random.key(0), (4000,))
+    draws = _sample(ours, 0, 4000)
     assert jnp.issubdtype(draws.dtype, jnp.integer)
     assert np.abs(draws.mean(0) - p).max() < 4.9 * 0.5 / np.sqrt(4000)
 
@@ -163,7 +168,7 @@ def test_categorical_log_prob_and_frequencies():
     labels = np.array([0, 1, 2, 2, 1])
     np.testing.assert_allclose(ours.log_prob(labels), np.log(p[np.arange(5), labels]), rtol=1e-5)
     np.testing.assert_allclose(ours.probs, p, rtol=1e-5)
-    draws = np.asarray(ours.sample(jax.random.key(0), (8000,)))
+    draws = np.asarray(_sample(ours, 0, 8000))
     assert draws.shape == (8000, 5)
     frequency = np.stack([(draws == k).mean(0) for k in range(3)], -1)
     assert np.abs((frequency - p) / np.sqrt(p * (1 - p) / 8000)).max() < 4.9
@@ -175,9 +180,7 @@ def test_categorical_log_prob_and_frequencies():
 def test_affine_is_the_law_of_shift_plus_factor_times_y(family, factor):
     before, y = family(0.7, 1.3), np.linspace(-4, 4, 9)
     after = before.affine(-5.0, factor)
-    np.testing.assert_allclose(
-        after.log_prob(-5 + factor * y), before.log_prob(y) - np.log(abs(factor)), rtol=2e-5
-    )
+    np.testing.assert_allclose(after.log_prob(-5 + factor * y), before.log_prob(y) - np.log(abs(factor)), rtol=2e-5)
     cdf = before.cdf(y) if factor > 0 else 1 - before.cdf(y)
     np.testing.assert_allclose(after.cdf(-5 + factor * y), cdf, atol=1e-6)
 
@@ -205,8 +208,8 @@ def test_positive_distributions_are_zero_below_zero_with_finite_gradients():
         d.Gamma(2.0, 1.0),
         d.InverseGamma(2.0, 1.0),
     ]:
-        assert ours.log_prob(-1.0) == -np.inf
-        assert ours.cdf(-1.0) == 0
+        assert _call(ours, "log_prob", -1.0) == -np.inf
+        assert _call(ours, "cdf", -1.0) == 0
         gradient = jax.jit(jax.grad(lambda dist, v: jnp.sum(jnp.where(v > 0, dist.log_prob(v), 0))))(
             ours, jnp.array([-1.0, 0.0, 2.0])
         )
@@ -248,20 +251,18 @@ def test_gradients_match_finite_differences(make):
 
 def test_quantile_gradients():
     for ours in [d.Normal(1.0, 2.0), d.StudentT(3.0, 1.0, 2.0), d.Laplace(1.0, 2.0)]:
-        slope = jax.jit(jax.grad(lambda q, o=ours: o.icdf(q)))(0.8)
-        np.testing.assert_allclose(slope, np.exp(-ours.log_prob(ours.icdf(0.8))), rtol=1e-4)
+        value, slope = jax.jit(jax.value_and_grad(lambda q, o=ours: o.icdf(q)))(0.8)
+        np.testing.assert_allclose(slope, np.exp(-_call(ours, "log_prob", value)), rtol=1e-4)
 
 
 def test_broadcasting_and_vmap():
     stack = d.Normal(jnp.zeros((4, 3)), jnp.ones(3))
     assert stack.sample(jax.random.key(0), (2,)).shape == (2, 4, 3)
     assert stack.variance.shape == (4, 3)
-    mapped = jax.vmap(lambda loc: d.StudentT(5, loc, 1.0).log_prob(0.0))(jnp.arange(3.0))
+    mapped = jax.jit(jax.vmap(lambda loc: d.StudentT(5, loc, 1.0).log_prob(0.0)))(jnp.arange(3.0))
     np.testing.assert_allclose(mapped, st.t.logpdf(0, 5, np.arange(3)), rtol=1e-5)
     assert d.Gamma(2, 1).mean.dtype == jnp.float32
-    assert (
-        d.Normal(jnp.zeros(2, jnp.bfloat16), 1.0).log_prob(jnp.zeros(2, jnp.bfloat16)).dtype == jnp.bfloat16
-    )
+    assert d.Normal(jnp.zeros(2, jnp.bfloat16), 1.0).log_prob(jnp.zeros(2, jnp.bfloat16)).dtype == jnp.bfloat16
 
 
 def test_changing_a_number_does_not_recompile():
@@ -292,6 +293,6 @@ def test_missing_methods_say_what_is_missing():
 def test_log_gamma_ratio_in_float32():
     x = np.array([0.05, 1.0, 9.9, 10.1, 1e3])
     np.testing.assert_allclose(
-        tails.log_gamma_ratio(jnp.asarray(x)), gammaln(x + 0.5) - gammaln(x), rtol=1e-5, atol=1e-6
+        jax.jit(tails.log_gamma_ratio)(jnp.asarray(x)), gammaln(x + 0.5) - gammaln(x), rtol=1e-5, atol=1e-6
     )
-    np.testing.assert_allclose(tails.log_gamma_ratio(jnp.asarray(1e8)), 0.5 * np.log(1e8), rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(tails.log_gamma_ratio)(jnp.asarray(1e8)), 0.5 * np.log(1e8), rtol=1e-6)

@@ -112,9 +112,7 @@ PRIORS = {
 @pytest.mark.parametrize("name", PRIORS)
 def test_log_prior_equals_scipy(name):
     prior, expected = PRIORS[name]
-    model = mx.Model(
-        mx.nets.MLP(3, (4,), 1, key=0), likelihood=mx.likelihoods.Gaussian(scale=1.0), prior=prior
-    )
+    model = mx.Model(mx.nets.MLP(3, (4,), 1, key=0), likelihood=mx.likelihoods.Gaussian(scale=1.0), prior=prior)
     params = model.initial(1)
     weights = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params.network)]).astype(np.float64)
     np.testing.assert_allclose(float(model.log_prior(params)), expected(weights), rtol=1e-4)
@@ -122,9 +120,7 @@ def test_log_prior_equals_scipy(name):
 
 def test_default_prior_shrinks_with_fan_in():
     model = mx.Model(mx.nets.MLP(100, (50,), 1, key=0), likelihood=mx.likelihoods.Gaussian(scale=1.0))
-    draws = jax.vmap(lambda k: model.sample_prior(model.initial(1), key=k))(
-        jax.random.split(jax.random.key(0), 200)
-    )
+    draws = jax.vmap(lambda k: model.sample_prior(model.initial(1), key=k))(jax.random.split(jax.random.key(0), 200))
     scales = [float(leaf.std()) for leaf in jax.tree.leaves(draws.network)]
     np.testing.assert_allclose(scales, [0.1, 1.0, 1 / np.sqrt(50), 1.0], rtol=0.1)
 
@@ -140,9 +136,7 @@ def test_default_prior_shrinks_with_fan_in():
 )
 def test_hyperpriors_have_the_jacobian_of_the_log(prior):
     """In log coordinates the density of hyperparameters must integrate to one: checked by importance weights."""
-    model = mx.Model(
-        (jnp.zeros(1), lambda w, x: w), likelihood=mx.likelihoods.Gaussian(scale=1.0), prior=prior
-    )
+    model = mx.Model((jnp.zeros(1), lambda w, x: w), likelihood=mx.likelihoods.Gaussian(scale=1.0), prior=prior)
     if isinstance(prior.scale, mx.priors.FanIn):
         model = mx.Model((jnp.zeros((1, 1)), lambda w, x: w[0]), mx.likelihoods.Gaussian(scale=1.0), prior)
     start = model.initial(1)
@@ -175,9 +169,7 @@ def test_batches_estimate_the_log_density_without_bias(data):
 
 def test_priors_and_subsets_are_chosen_by_path():
     net = mx.nets.MLP(3, (4,), 1, key=0)
-    prior = mx.priors.ByPath(
-        {"layers/0/*": mx.priors.Laplace(0.5), "*/bias": mx.priors.Flat()}, mx.priors.Normal(2.0)
-    )
+    prior = mx.priors.ByPath({"layers/0/*": mx.priors.Laplace(0.5), "*/bias": mx.priors.Flat()}, mx.priors.Normal(2.0))
     model = mx.Model(net, likelihood=mx.likelihoods.Gaussian(scale=1.0), prior=prior)
     first, last = net.layers
     expected = stats.laplace(0, 0.5).logpdf(np.asarray(first.weight)).sum()

@@ -28,9 +28,7 @@ def test_dropout_is_on_with_a_key_and_off_without():
     assert net(x) == net(x)
     draws = jax.vmap(lambda k: net(x, key=k))(jax.random.split(jax.random.key(0), 4000))[:, 0]
     error = float(draws.std() / np.sqrt(4000))
-    assert (
-        abs(float(draws.mean() - net(x)[0])) < 4.9 * error
-    )  # inverted dropout keeps the mean of a linear read-out
+    assert abs(float(draws.mean() - net(x)[0])) < 4.9 * error  # inverted dropout keeps the mean of a linear read-out
     assert error > 0
 
 
@@ -119,9 +117,7 @@ def _flax():
 
 
 NETWORKS = {
-    "equinox module": lambda: TwoLayers(
-        *(eqx.nn.Linear(a, b, key=jax.random.key(a)) for a, b in ((2, 8), (8, 1)))
-    ),
+    "equinox module": lambda: TwoLayers(*(eqx.nn.Linear(a, b, key=jax.random.key(a)) for a, b in ((2, 8), (8, 1)))),
     "equinox mlp": lambda: eqx.nn.MLP(2, 1, 8, 2, key=jax.random.key(0)),
     "flax nnx": _flax,
     "dict and function": lambda: (

@@ -60,9 +60,7 @@ def test_averages_match_direct_computation():
     centred = p - mean
     covariance = np.einsum("s,snk,snj->nkj", w, centred, centred)
     np.testing.assert_allclose(prediction.covariance, covariance, atol=1e-7)
-    np.testing.assert_allclose(
-        prediction.std, np.sqrt(np.einsum("nkk->nk", covariance)), rtol=1e-4, atol=1e-6
-    )
+    np.testing.assert_allclose(prediction.std, np.sqrt(np.einsum("nkk->nk", covariance)), rtol=1e-4, atol=1e-6)
     y = np.array([0, 3, 1, 2, 2, 0])
     np.testing.assert_allclose(prediction.log_prob(y), np.log(mean[np.arange(N), y]), rtol=1e-5, atol=1e-6)
 

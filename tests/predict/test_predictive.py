@@ -24,9 +24,7 @@ class Network(eqx.Module):
         output = jnp.tanh(x @ params["in"]) @ params["out"] + self.offset
         if key is not None:
             output = output + jax.random.normal(key)
-        return (
-            dist.Categorical(output) if self.classify else dist.Normal(output, jnp.exp(params["log_scale"]))
-        )
+        return dist.Categorical(output) if self.classify else dist.Normal(output, jnp.exp(params["log_scale"]))
 
 
 def _params(num_draws, out=1, seed=0):
@@ -48,9 +46,7 @@ def test_regression_does_not_depend_on_chunks(max_bytes):
     whole = predict(model, params, x, spec=SPEC)
     parts = predict(model, params, x, spec=SPEC, max_bytes=max_bytes)
     y = np.linspace(-3, 3, 37)
-    np.testing.assert_allclose(
-        parts.mixture.components.loc, whole.mixture.components.loc, rtol=1e-5, atol=1e-6
-    )
+    np.testing.assert_allclose(parts.mixture.components.loc, whole.mixture.components.loc, rtol=1e-5, atol=1e-6)
     for use in [
         lambda p: p.mean,
         lambda p: p.variance,

@@ -84,12 +84,12 @@ def test_quantiles_of_the_mixture(name):
     model, make, theirs = CASES[name]
     loc, scale = _params()
     log_weights, w = _weights()
-    prediction = predict(model, make(loc, scale), _x(3), spec=_spec(), log_weights=log_weights)
+    prediction = predict(model, make(loc, scale), _x(), spec=_spec(), log_weights=log_weights)
     law = theirs(*(a[:, 0].astype(float) for a in (loc, scale)))
     q = np.array([1e-6, 0.01, 0.3, 0.5, 0.95, 0.9999])
     exact = [scipy.optimize.brentq(lambda v, p=p: w @ law.cdf(v) - p, -1e4, 1e4, xtol=1e-12) for p in q]
     found = prediction.quantile(q)
-    assert found.shape == (6, 3)
+    assert found.shape == (6, N)
     assert np.abs(found - np.array(exact)[:, None]).max() < 1e-5 * prediction.std[0]
     np.testing.assert_allclose(prediction.quantile(0.3), found[2], atol=1e-6)
     lower, upper = prediction.interval(0.9)
@@ -98,29 +98,31 @@ def test_quantiles_of_the_mixture(name):
 
 
 def test_quantiles_of_counts_are_the_smallest_count_that_reaches_q():
-    rate = np.concatenate([_params()[1] * 4, [[1e-3]], [[3e3]]]).astype(np.float32)
-    prediction = predict(POISSON, (rate,), _x(2), spec=_spec())
+    rate = _params()[1] * 4
+    rate[:2] = [[1e-3], [3e3]]
+    prediction = predict(POISSON, (rate,), _x(), spec=_spec())
     counts = np.arange(5000)
     cdf = st.poisson.cdf(counts[:, None], rate[:, 0].astype(float)).mean(1)
     for q in [0.001, 0.1, 0.5, 0.9, 0.99]:
-        assert prediction.quantile(q).tolist() == [int(np.argmax(cdf >= q))] * 2
+        assert prediction.quantile(q).tolist() == [int(np.argmax(cdf >= q))] * N
 
 
 def test_quantiles_of_narrow_separated_components():
-    loc = np.array([[0.0], [1.0], [1e3]], np.float32)
-    prediction = predict(NORMAL, (loc, np.full((3, 1), 1e-4, np.float32)), _x(1), spec=_spec())
-    assert np.abs(prediction.quantile([1 / 6, 0.5, 5 / 6]).ravel() - loc.ravel()).max() < 1e-5
+    loc = np.repeat([0.0, 1.0, 1e3], [10, 10, 20]).astype(np.float32)[:, None]
+    prediction = predict(NORMAL, (loc, np.full((S, 1), 1e-4, np.float32)), _x(), spec=_spec())
+    found = prediction.quantile([1 / 8, 3 / 8, 3 / 4])
+    assert np.abs(found - np.array([[0.0], [1.0], [1e3]])).max() < 1e-5
 
 
 def test_quantiles_of_heavy_tails_without_moments():
-    loc, scale = np.array([[0.0], [50.0]], np.float32), np.array([[1.0], [3.0]], np.float32)
-    prediction = predict(STUDENT, (np.ones_like(loc), loc, scale), _x(2), spec=_spec())
+    loc, scale = (np.repeat(pair, S // 2).astype(np.float32)[:, None] for pair in ([0, 50], [1, 3]))
+    prediction = predict(STUDENT, (np.ones_like(loc), loc, scale), _x(), spec=_spec())
     assert np.all(np.isnan(prediction.mean))
     assert np.all(np.isinf(prediction.variance))
     q = np.array([1e-4, 0.05, 0.5, 0.99])
     found = prediction.quantile(q)
     mixture = 0.5 * st.cauchy.cdf(found, 0, 1) + 0.5 * st.cauchy.cdf(found, 50, 3)
-    np.testing.assert_allclose(mixture, np.repeat(q[:, None], 2, 1), rtol=1e-6)
+    np.testing.assert_allclose(mixture, np.repeat(q[:, None], N, 1), rtol=1e-6)
 
 
 def test_infinite_variance_is_infinite_and_not_nan():
@@ -134,7 +136,7 @@ def test_infinite_variance_is_infinite_and_not_nan():
     assert np.all(np.isinf(np.diagonal(prediction.covariance, axis1=1, axis2=2)))
 
 
-@pytest.mark.parametrize("name", ["normal", "laplace", "student"])
+@pytest.mark.parametrize("name", ["normal", "student"])
 def test_a_single_draw_is_its_likelihood(name):
     model, make, theirs = CASES[name]
     loc, scale = (a[:1] for a in _params())
@@ -186,9 +188,7 @@ def test_standardisation_is_undone_everywhere():
     np.testing.assert_allclose(prediction.cdf(y), plain.cdf(z), rtol=1e-6)
     np.testing.assert_allclose(prediction.log_prob(y), plain.log_prob(z) - np.log(factor).sum(), rtol=1e-6)
     np.testing.assert_allclose(prediction.covariance, plain.covariance * np.outer(factor, factor), rtol=1e-12)
-    np.testing.assert_allclose(
-        prediction.sample(5, key=2), shift + factor * plain.sample(5, key=2), rtol=1e-12
-    )
+    np.testing.assert_allclose(prediction.sample(5, key=2), shift + factor * plain.sample(5, key=2), rtol=1e-12)
     np.testing.assert_allclose(prediction.components.loc, shift + factor * loc[:, None] + 0 * z, rtol=1e-5)
 
 
@@ -213,10 +213,10 @@ def test_samples_have_the_moments_of_the_mixture(name):
             *params[1:],
         )  # a fourth moment, for the error of the variance
     log_weights, _ = _weights()
-    prediction = predict(model, params, _x(3), spec=_spec(), log_weights=log_weights)
-    num = 20_000
+    prediction = predict(model, params, _x(), spec=_spec(), log_weights=log_weights)
+    num = 10_000
     samples = prediction.sample(num, key=jax.random.key(5))
-    assert samples.shape == (num, 3)
+    assert samples.shape == (num, N)
     assert np.issubdtype(samples.dtype, np.integer) == (name == "poisson")
     z = (samples.mean(0) - prediction.mean) / (prediction.std / np.sqrt(num))
     assert np.abs(z).max() < 4.9
@@ -224,17 +224,17 @@ def test_samples_have_the_moments_of_the_mixture(name):
     z = (squares.mean(0) - prediction.variance) / (squares.std(0) / np.sqrt(num))
     assert np.abs(z).max() < 4.9
     between = np.cov(samples.T)[0, 1]  # all inputs share the draw, so its uncertainty is common to them
-    error = np.std((samples[:, 0] - samples[:, 0].mean()) * (samples[:, 1] - samples[:, 1].mean())) / np.sqrt(
-        num
-    )
+    error = np.std((samples[:, 0] - samples[:, 0].mean()) * (samples[:, 1] - samples[:, 1].mean())) / np.sqrt(num)
     assert np.abs(between - prediction.epistemic[0]) / error < 4.9
 
 
 def test_draws_of_weight_zero_do_not_count():
-    loc, scale = np.array([[1.0], [np.inf]], np.float32), np.ones((2, 1), np.float32)
-    prediction = predict(NORMAL, (loc, scale), _x(2), spec=_spec(), log_weights=[0.0, -np.inf])
-    assert prediction.mean.tolist() == [1.0, 1.0]
-    assert prediction.variance.tolist() == [1.0, 1.0]
+    loc, scale = np.full((S, 1), np.inf, np.float32), np.ones((S, 1), np.float32)
+    loc[0] = 1.0
+    log_weights = np.where(np.arange(S) == 0, 3.0, -np.inf)
+    prediction = predict(NORMAL, (loc, scale), _x(), spec=_spec(), log_weights=log_weights)
+    assert prediction.mean.tolist() == [1.0] * N
+    assert prediction.variance.tolist() == [1.0] * N
 
 
 def test_indexing_over_inputs():
@@ -246,7 +246,7 @@ def test_indexing_over_inputs():
     assert repr(prediction) == "RegressionPrediction(n=6, outputs=1, draws=4)"
     assert len(prediction[2:5]) == 3
     np.testing.assert_allclose(prediction[2:5].mean, prediction.mean[2:5])
-    np.testing.assert_allclose(prediction[[4, 0]].quantile(0.1), prediction.quantile(0.1)[[4, 0]])
+    np.testing.assert_allclose(prediction[[4, 0]].mean, prediction.mean[[4, 0]])
     np.testing.assert_allclose(prediction[-1].log_prob([7.0]), prediction.log_prob(np.full(6, 7.0))[-1:])
     mask = prediction.mean > 5
     assert len(prediction[mask]) == mask.sum()

@@ -1,5 +1,6 @@
 """Arrays in memory: what users pass, checked once, at the door."""
 
+import contextlib
 from typing import Any
 
 import equinox as eqx
@@ -25,9 +26,8 @@ class DataSpec(eqx.Module):
         """Inputs for prediction as a float array (n, *x_shape), or an error that says what is wrong."""
         x = as_numeric(x, name=name)
         if x.shape[1:] != self.x_shape:
-            raise ValueError(
-                f"{name} must have shape (n, {', '.join(map(str, self.x_shape))}) as in the training data, got {x.shape}"
-            )
+            expected = ", ".join(["n", *map(str, self.x_shape)])
+            raise ValueError(f"{name} must have shape ({expected}) as in the training data, got {x.shape}")
         return x
 
 
@@ -72,14 +72,10 @@ def as_numeric(values: Any, *, name: str) -> np.ndarray:
     except (ValueError, TypeError) as error:
         raise TypeError(f"{name} must be a numeric array, got {type(values).__name__}: {error}") from None
     if array.dtype == object:
-        try:
+        with contextlib.suppress(ValueError, TypeError):
             array = array.astype(np.float64)
-        except (ValueError, TypeError):
-            pass
     if array.dtype.kind not in "fiub" and not jnp.issubdtype(array.dtype, jnp.floating):
-        raise TypeError(
-            f"{name} must be numeric, got dtype {array.dtype}: encode text and dates as numbers first"
-        )
+        raise TypeError(f"{name} must be numeric, got dtype {array.dtype}: encode text and dates as numbers first")
     if array.ndim == 0:
         raise ValueError(f"{name} must have one row per example, got a scalar")
     if array.size == 0:

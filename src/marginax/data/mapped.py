@@ -49,9 +49,7 @@ class MappedFiles(AbstractSource):
         self.x_path, self.y_path = str(Path(x_path)), str(Path(y_path))
         x, y = _open(self.x_path, "x_path"), _open(self.y_path, "y_path")
         if len(x) != len(y) or len(x) == 0:
-            raise ValueError(
-                f"x_path and y_path must have the same number of rows (> 0), got {len(x)} and {len(y)}"
-            )
+            raise ValueError(f"x_path and y_path must have the same number of rows (> 0), got {len(x)} and {len(y)}")
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise ValueError(f"batch_size must be an int >= 1, got {batch_size!r}")
         self.batch_size = min(batch_size, len(x))

@@ -52,9 +52,7 @@ def scaling_of(x: np.ndarray, y: np.ndarray) -> Scaling:
     if np.issubdtype(y.dtype, np.floating):
         y_shift, y_factor = y.mean(0, dtype=np.float64), y.std(0, dtype=np.float64)
         if np.any(y_factor < 1e-12 * np.maximum(1.0, np.abs(y_shift))):
-            raise ValueError(
-                "y is constant: there is nothing to learn (remove the target or check the column)"
-            )
-    dtype = x.dtype
-    cast = [None if a is None else np.asarray(a, dtype) for a in (x_shift, x_factor, y_shift, y_factor)]
-    return Scaling(*cast)
+            raise ValueError("y is constant: there is nothing to learn (remove the target or check the column)")
+    if y_shift is not None:
+        y_shift, y_factor = np.asarray(y_shift, x.dtype), np.asarray(y_factor, x.dtype)
+    return Scaling(np.asarray(x_shift, x.dtype), np.asarray(x_factor, x.dtype), y_shift, y_factor)

@@ -24,9 +24,7 @@ def _round_keys(key: PRNGKeyArray) -> UInt32[Array, " rounds"]:
     return jax.random.bits(key, (_NUM_ROUNDS,), jnp.uint32)
 
 
-def _permute(
-    position: UInt32[Array, "*n"], num: int, round_keys: UInt32[Array, "rounds ..."]
-) -> Int[Array, "*n"]:
+def _permute(position: UInt32[Array, "*n"], num: int, round_keys: UInt32[Array, "rounds ..."]) -> Int[Array, "*n"]:
     num_bits = max(2, (num - 1).bit_length())
     low_bits = num_bits // 2
     low_mask, high_mask = jnp.uint32(2**low_bits - 1), jnp.uint32(2 ** (num_bits - low_bits) - 1)
@@ -48,9 +46,7 @@ def _permute(
     return inside.astype(jnp.int32)
 
 
-def permute(
-    position: Int[Array, "*n"] | UInt32[Array, "*n"], num: int, *, key: PRNGKeyArray
-) -> Int[Array, "*n"]:
+def permute(position: Int[Array, "*n"] | UInt32[Array, "*n"], num: int, *, key: PRNGKeyArray) -> Int[Array, "*n"]:
     """Where a random permutation of range(num) sends each position.
 
     >>> sorted(permute(jnp.arange(7), 7, key=jax.random.key(0)).tolist())

@@ -61,7 +61,7 @@ class FullBatch(AbstractSource):
         self.data = as_arrays(data)
 
     @property
-    def batch_size(self) -> int:
+    def batch_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """N: the batch is the data."""
         return self.data.num_examples
 
@@ -106,9 +106,7 @@ class Minibatches(AbstractSource):
             raise ValueError(f"batch_size must be an int >= 1, got {batch_size!r}")
         self.batch_size = min(int(batch_size), self.data.num_examples)
         if self.data.num_examples * self.batch_size >= 2**32:
-            raise ValueError(
-                "data times batch_size exceeds 2^32: use mx.data.MappedFiles for data of this size"
-            )
+            raise ValueError("data times batch_size exceeds 2^32: use mx.data.MappedFiles for data of this size")
 
     @property
     def spec(self) -> DataSpec:

@@ -156,9 +156,7 @@ def _layout(text: bytes, data_size: int) -> list[tuple[str, np.dtype[Any], tuple
     expected = 0
     for name, _, _, begin, end in entries:
         if begin != expected:
-            raise FileError(
-                f"damaged: array {name!r:.80} begins at byte {begin} of the data, not at {expected}"
-            )
+            raise FileError(f"damaged: array {name!r:.80} begins at byte {begin} of the data, not at {expected}")
         expected = end
     if expected != data_size:
         raise FileError(f"truncated or damaged: the arrays take {expected} bytes, the file has {data_size}")
@@ -176,9 +174,7 @@ def _entry(name: str, entry: Any) -> tuple[str, np.dtype[Any], tuple[int, ...], 
         raise FileError(f"damaged: malformed header entry of array {name!r:.80}")
     begin, end = offsets
     if end - begin != math.prod(shape) * dtype.itemsize:
-        raise FileError(
-            f"damaged: array {name!r:.80} of shape {shape!r:.80} does not take {end - begin} bytes"
-        )
+        raise FileError(f"damaged: array {name!r:.80} of shape {shape!r:.80} does not take {end - begin} bytes")
     return name, dtype, tuple(shape), begin, end
 
 

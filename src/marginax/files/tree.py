@@ -136,9 +136,7 @@ def _encode_jax(value: jax.Array, path: _Path, arrays: dict[str, np.ndarray]) ->
     if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         impl = str(jax.random.key_impl(value))
         if impl not in _KEY_IMPLS:
-            raise FileError(
-                f"{_place(path)}: keys of type {impl!r} cannot be stored, only {', '.join(_KEY_IMPLS)}"
-            )
+            raise FileError(f"{_place(path)}: keys of type {impl!r} cannot be stored, only {', '.join(_KEY_IMPLS)}")
         return {
             "@": "key",
             "name": _add_array(np.asarray(jax.random.key_data(value)), path, arrays),
@@ -158,9 +156,7 @@ def _encode_object(value: Any, path: _Path, arrays: dict[str, np.ndarray]) -> Do
         raise FileError(f"{what} cannot be stored: type {cls.__qualname__}")
     name = registry.class_name(cls)
     if name is None:
-        raise FileError(
-            f"{_place(path)}: class {cls.__name__!r} is not registered: decorate it with @mx.register"
-        )
+        raise FileError(f"{_place(path)}: class {cls.__name__!r} is not registered: decorate it with @mx.register")
     document: dict[str, Any] = {}
     for field in fields:
         try:

@@ -41,9 +41,7 @@ class RunDirectory:
     def setup(self) -> tuple[Any, dict[str, Any]]:
         """How the run was set up."""
         if not (self.path / "setup").exists():
-            raise FileError(
-                f"{self.path} holds no run to resume: it was not made by mx.fit(..., directory=...)"
-            )
+            raise FileError(f"{self.path} holds no run to resume: it was not made by mx.fit(..., directory=...)")
         return read_bundle(self.path / "setup", "setup")
 
     def save(self, cursor: dict[str, Any], state: PyTree, kept: dict[str, np.ndarray], name: str) -> None:
@@ -54,19 +52,16 @@ class RunDirectory:
             self.chunks.append({"file": file, "sha256": digest, "phase": cursor["phase"]})
         leaves = {f"{i}": _plain(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
         document = {"cursor": cursor, "chunks": self.chunks, "count": self.count}
-        write_bundle(
-            self.path / f"checkpoint-{self.count % 2}", "checkpoint", document, leaves, overwrite=True
-        )
+        write_bundle(self.path / f"checkpoint-{self.count % 2}", "checkpoint", document, leaves, overwrite=True)
         self.count += 1
 
-    def latest(
-        self, like: PyTree
-    ) -> tuple[dict[str, Any], PyTree, list[tuple[int, dict[str, np.ndarray]]]] | None:
-        """The newest checkpoint that is whole, its state in the structure of `like`, and all that was kept before it."""
+    def latest(self, like: PyTree) -> tuple[dict[str, Any], PyTree, list[tuple[int, dict[str, np.ndarray]]]] | None:
+        """The newest whole checkpoint, its state in the structure of `like`, and all that was kept before it."""
         found = []
         for place in (0, 1):
             path = self.path / f"checkpoint-{place}"
             try:
+                document: Any
                 document, arrays = read_bundle(path, "checkpoint")
                 kept = [
                     (

@@ -74,9 +74,7 @@ def run_chunk(
     """
     arrays, static = eqx.partition((fixed.model, fixed.method, fixed.source), eqx.is_array)
 
-    def run(
-        arrays: PyTree, states: State, keys: Key[Array, " local"], start: Array, stop: Array, batches: PyTree
-    ):
+    def run(arrays: PyTree, states: State, keys: Key[Array, " local"], start: Array, stop: Array, batches: PyTree):
         model, method, source = eqx.combine(arrays, static)
         return _loop(fixed, model, method, source, states, keys, start, stop, batches)
 
@@ -137,7 +135,5 @@ def _write(buffer: PyTree, values: PyTree, slot: Array) -> PyTree:
 @eqx.filter_jit
 def finite_chains(params: Params) -> Array:
     """Which chains have nothing but finite parameters."""
-    flags = [
-        jnp.all(jnp.isfinite(leaf.reshape(leaf.shape[0], -1)), axis=1) for leaf in jax.tree.leaves(params)
-    ]
+    flags = [jnp.all(jnp.isfinite(leaf.reshape(leaf.shape[0], -1)), axis=1) for leaf in jax.tree.leaves(params)]
     return jnp.all(jnp.stack(flags), axis=0)

@@ -161,18 +161,14 @@ class Run:
     def _call_hooks(
         self, phase: Phase, states: PyTree, memories: tuple[PyTree, ...], chunk: dict[str, np.ndarray]
     ) -> tuple[PyTree, tuple[PyTree, ...], bool]:
-        info = {
-            name.removeprefix("info/"): value for name, value in chunk.items() if name.startswith("info/")
-        }
+        info = {name.removeprefix("info/"): value for name, value in chunk.items() if name.startswith("info/")}
         updated, stopped = [], False
         for hook, memory in zip(self.hooks, memories, strict=True):
             period = hook.every(phase.name, self.source)
             if period and self.step % period and self.step != phase.num_steps:
                 updated.append(memory)
                 continue
-            verdict = hook.after_chunk(
-                memory, Event(self.model, phase.name, self.step, phase.num_steps, states, info)
-            )
+            verdict = hook.after_chunk(memory, Event(self.model, phase.name, self.step, phase.num_steps, states, info))
             states, stopped = verdict.states, stopped or verdict.stop
             updated.append(verdict.memory)
         return states, tuple(updated), stopped
@@ -215,9 +211,7 @@ class Run:
         for index, phase in enumerate(phases):
             joined = _join([chunk for i, chunk in self.kept if i == index])
             infos[phase.name] = {
-                name.removeprefix("info/"): value[good]
-                for name, value in joined.items()
-                if name.startswith("info/")
+                name.removeprefix("info/"): value[good] for name, value in joined.items() if name.startswith("info/")
             }
             parts = [value[good] for name, value in sorted(joined.items()) if name.startswith("draw/")]
             if phase.keep is not None and parts:
@@ -225,9 +219,7 @@ class Run:
                 draws = jax.tree.unflatten(treedef, parts)
         notes = tuple(self.bad_chains.values())
         if not finished:
-            notes += (
-                "interrupted before its last step: what there was is here, mx.resume goes on from a directory",
-            )
+            notes += ("interrupted before its last step: what there was is here, mx.resume goes on from a directory",)
         x, _ = self.source.examples(32)
         record = FitRecord(
             method=describe(self.method),

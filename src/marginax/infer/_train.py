@@ -1,7 +1,7 @@
 """Methods that train: gradient ascent on an objective, one step at a time."""
 
 import abc
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -41,9 +41,7 @@ class AbstractTraining(AbstractMethod):
         check_count("num_epochs", self.num_epochs, optional=True)
         check_count("batch_size", self.batch_size, optional=True)
         if not isinstance(self.optimiser, AbstractOptimiser):
-            raise TypeError(
-                f"optimiser must be mx.infer.Adam(...), SGD(...) or LBFGS(...), got {self.optimiser!r}"
-            )
+            raise TypeError(f"optimiser must be mx.infer.Adam(...), SGD(...) or LBFGS(...), got {self.optimiser!r}")
         if isinstance(self.optimiser, LBFGS) and self.batch_size is not None:
             raise ValueError(f"optimiser LBFGS() needs batch_size=None (all rows), got {self.batch_size}")
 
@@ -60,31 +58,29 @@ class AbstractTraining(AbstractMethod):
     def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> TrainState:
         """Start where the chain starts."""
         del batch
-        return TrainState(params, self.optimiser.build(1).init(params), self.extra(model, params, key=key))
+        return TrainState(params, self.optimiser.build(1).init(cast(Any, params)), self.extra(model, params, key=key))
 
     def phases(self, num_examples: int) -> tuple[Phase, ...]:
         """Train."""
         return (Phase("train", num_steps_for(self.num_epochs, self.batch_size, num_examples), self.step),)
 
-    def step(
-        self, model: Model, state: TrainState, batch: Batch, *, key: PRNGKeyArray
-    ) -> tuple[TrainState, TrainInfo]:
+    def step(self, model: Model, state: TrainState, batch: Batch, *, key: PRNGKeyArray) -> tuple[TrainState, TrainInfo]:
         """Climb by one step of the optimiser, which sees the objective per example."""
         num_examples = batch.num_examples
 
         def loss(params: Params) -> Float[Array, ""]:
             return -self.objective(model, params, batch, state.extra, key=key) / num_examples
 
-        transform = self.optimiser.build(num_steps_for(self.num_epochs, self.batch_size, num_examples))
+        transform: Any = self.optimiser.build(num_steps_for(self.num_epochs, self.batch_size, num_examples))
         value, gradient = jax.value_and_grad(loss)(state.params)
         more: dict[str, Any] = {}
         if isinstance(self.optimiser, LBFGS):
             more = {"value": value, "grad": gradient, "value_fn": loss}
         updates, memory = transform.update(gradient, state.optimiser, state.params, **more)
-        params = optax.apply_updates(state.params, updates)
+        params: Any = optax.apply_updates(cast(Any, state.params), updates)
         return TrainState(params, memory, state.extra), TrainInfo(-value * num_examples)
 
     def posterior(self, model: Model, state: TrainState, draws: PyTree, infos: Infos) -> AbstractPosterior:
         """One draw per chain: a point, or an ensemble."""
         del draws, infos
-        return Draws(model, jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], state.params))
+        return Draws(model=model, params=jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], state.params))

@@ -29,7 +29,7 @@ def catalogue() -> tuple[Entry, ...]:
         Entry("MAP", MAP(), "you want one good network; a point, and a start for others", "1 training run"),
         Entry(
             "DeepEnsemble",
-            DeepEnsemble(),
+            DeepEnsemble(),  # pyright: ignore[reportCallIssue]
             "you want good predictions with little thought",
             "10 training runs",
         ),

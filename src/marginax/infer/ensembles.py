@@ -46,7 +46,7 @@ class DeepEnsemble(AbstractMethod):
         return self.num_members
 
     @property
-    def batch_size(self) -> int | None:
+    def batch_size(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         """As the member."""
         return self.member.batch_size
 
@@ -100,9 +100,7 @@ class AnchoredEnsemble(AbstractTraining):
     def extra(self, model: Model, params: Params, *, key: PRNGKeyArray) -> Anchor:
         """Draw the member's anchor."""
         if params.prior:
-            raise ValueError(
-                "prior must have no hyperparameters for AnchoredEnsemble: give its scales as numbers"
-            )
+            raise ValueError("prior must have no hyperparameters for AnchoredEnsemble: give its scales as numbers")
         drawing, noise = jax.random.split(key)
         return Anchor(model.sample_prior(params, key=drawing), noise)
 

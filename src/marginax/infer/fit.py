@@ -81,9 +81,7 @@ def fit(
         bound.append(hook)
     source = as_source(data, method.batch_size)
     output_size = model.check(source)
-    start = starting_points(
-        model, model.initial(output_size), init, num_chains, jax.random.fold_in(key, _STARTS)
-    )
+    start = starting_points(model, model.initial(output_size), init, num_chains, jax.random.fold_in(key, _STARTS))
     run = Run(model, method, source, tuple(bound), key, num_chains, start, chunk_size=chunk_size)
     if directory is not None:
         run.directory = RunDirectory(Path(directory))
@@ -121,9 +119,7 @@ def resume(
                 f"{directory} does not hold its {argument} ({document[name]['missing']}): pass {argument}=..."
             )
     if parts["method"] is None:
-        raise FileError(
-            f"{directory} was run with a method that is not registered: decorate it with @mx.register"
-        )
+        raise FileError(f"{directory} was run with a method that is not registered: decorate it with @mx.register")
     source = as_source(data, parts["method"].batch_size) if parts["source"] is None else parts["source"]
     start = _restore(document, arrays, "start")
     run = Run(
@@ -183,9 +179,7 @@ def _checked(params: Params, stacked: Params, what: str) -> Params:
         fits = jax.tree.structure(mine) == jax.tree.structure(theirs)
         return theirs if fits else jax.tree.map(lambda a: jnp.broadcast_to(a, (chains, *a.shape)), mine)
 
-    return Params(
-        stacked.network, rest(params.likelihood, stacked.likelihood), rest(params.prior, stacked.prior)
-    )
+    return Params(stacked.network, rest(params.likelihood, stacked.likelihood), rest(params.prior, stacked.prior))
 
 
 def _setup(run: Run) -> tuple[Any, dict[str, Any]]:
@@ -226,11 +220,7 @@ def use_cores(num: int | None = None) -> None:
     Args:
         num: number of cores; by default all that this process may use.
     """
-    count = (
-        len(os.sched_getaffinity(0))
-        if num is None and hasattr(os, "sched_getaffinity")
-        else num or os.cpu_count()
-    )
+    count = len(os.sched_getaffinity(0)) if num is None and hasattr(os, "sched_getaffinity") else num or os.cpu_count()
     check_count("num", count)
     try:
         jax.config.update("jax_num_cpu_devices", count)

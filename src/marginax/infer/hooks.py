@@ -86,18 +86,14 @@ class EarlyStopping(AbstractHook):
         check_count("patience", self.patience)
         check_count("every_epochs", self.every_epochs)
         if isinstance(self.validation, float) and not 0 < self.validation < 1:
-            raise ValueError(
-                f"validation must be a fraction in (0, 1) or a pair (x, y), got {self.validation}"
-            )
+            raise ValueError(f"validation must be a fraction in (0, 1) or a pair (x, y), got {self.validation}")
 
     def bind(self, data: Any, *, key: PRNGKeyArray) -> tuple[AbstractHook, Any]:
         """Hold out a fraction of the rows, or bring given rows to the units of the data."""
         if isinstance(data, AbstractSource):
             if isinstance(self.validation, float):
                 raise ValueError("validation must be a pair (x, y) when data is a source from mx.data")
-            return EarlyStopping(
-                as_arrays(self.validation), self.patience, self.every_epochs, self.phase
-            ), data
+            return EarlyStopping(as_arrays(self.validation), self.patience, self.every_epochs, self.phase), data
         data = as_arrays(data)
         if isinstance(self.validation, float):
             held_out = max(1, round(self.validation * data.num_examples))

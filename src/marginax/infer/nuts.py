@@ -67,7 +67,7 @@ class NUTS(AbstractMethod):
             raise ValueError(f"target_acceptance must be in (0, 1), got {self.target_acceptance}")
 
     @property
-    def batch_size(self) -> None:
+    def batch_size(self) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Full batch."""
         return
 
@@ -87,9 +87,7 @@ class NUTS(AbstractMethod):
     def phases(self, num_examples: int) -> tuple[Phase, ...]:
         """Adapt, then sample."""
         del num_examples
-        sample = Phase(
-            "sample", self.num_samples * self.thin, self.sample_step, lambda s: s.params, self.thin
-        )
+        sample = Phase("sample", self.num_samples * self.thin, self.sample_step, lambda s: s.params, self.thin)
         return (Phase("adapt", self.num_warmup, self.adapt_step), sample)
 
     def adapt_step(
@@ -117,13 +115,14 @@ class NUTS(AbstractMethod):
         del state, infos
         if draws is None or jax.tree.leaves(draws)[0].shape[1] == 0:
             raise RuntimeError("interrupted before the first draw was kept: there is no posterior yet")
-        return Draws(model, draws)
+        return Draws(model=model, params=draws)
 
     def _move(self, model, state, batch, step_size, key) -> tuple[NUTSState, NUTSInfo]:
         from blackjax.mcmc import hmc, nuts
 
         kernel = nuts.build_kernel()
         position = hmc.HMCState(state.params, state.log_density, state.gradient)
+        new: Any
         new, told = kernel(
             key,
             position,
@@ -132,17 +131,9 @@ class NUTS(AbstractMethod):
             state.mass.inverse_mass_matrix,
             self.max_doublings,
         )
-        info = NUTSInfo(
-            new.logdensity,
-            told.acceptance_rate,
-            told.energy,
-            told.is_divergent,
-            told.num_integration_steps,
-            jnp.asarray(step_size),
-        )
-        moved = NUTSState(
-            new.position, new.logdensity, new.logdensity_grad, state.step_size, state.mass, state.count
-        )
+        told_numbers = (told.acceptance_rate, told.energy, told.is_divergent, told.num_integration_steps, step_size)
+        info = NUTSInfo(*(jnp.asarray(number) for number in (new.logdensity, *told_numbers)))
+        moved = NUTSState(new.position, new.logdensity, new.logdensity_grad, state.step_size, state.mass, state.count)
         return moved, info
 
     def _adaptations(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

@@ -62,7 +62,7 @@ def _check_rate(rate: float) -> None:
 
 
 def _scale_by(rate: float | Array, schedule: Schedule, num_steps: int) -> optax.GradientTransformation:
-    return optax.scale_by_schedule(lambda count: -rate * schedule.factor(count / num_steps))
+    return optax.scale_by_schedule(lambda count: -rate * schedule.factor(jnp.asarray(count) / num_steps))
 
 
 @register
@@ -90,9 +90,7 @@ class Adam(AbstractOptimiser):
     def build(self, num_steps: int) -> optax.GradientTransformationExtraArgs:
         """Adam with the schedule."""
         return optax.with_extra_args_support(
-            optax.chain(
-                optax.scale_by_adam(self.b1, self.b2), _scale_by(self.learning_rate, self.schedule, num_steps)
-            )
+            optax.chain(optax.scale_by_adam(self.b1, self.b2), _scale_by(self.learning_rate, self.schedule, num_steps))
         )
 
 

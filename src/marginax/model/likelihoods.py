@@ -63,9 +63,7 @@ class AbstractLikelihood(eqx.Module):
         del unknowns
         return jnp.zeros(())
 
-    def log_prob(
-        self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns
-    ) -> Float[Array, " n"]:
+    def log_prob(self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns) -> Float[Array, " n"]:
         """Log probability of each target, summed over its outputs."""
         y = y[:, None] if y.ndim == 1 else y
         return jnp.sum(self.distribution(output, unknowns).log_prob(y), axis=-1)
@@ -177,7 +175,7 @@ class StudentT(AbstractLocationScale):
     scale: Scale = eqx.field(default_factory=_default_scale)
 
     def __check_init__(self):
-        if not isinstance(self.df, jax.core.Tracer) and not self.df > 0:
+        if not self.df > 0:
             raise ValueError(f"df must be > 0, got {self.df}")
         check_scale(self.scale)
 
@@ -255,9 +253,7 @@ class Categorical(AbstractLikelihood):
         del unknowns
         return dist.Categorical(output)
 
-    def log_prob(
-        self, output: Float[Array, "n k"], y: Num[Array, " n"], unknowns: Unknowns
-    ) -> Float[Array, " n"]:
+    def log_prob(self, output: Float[Array, "n k"], y: Num[Array, " n"], unknowns: Unknowns) -> Float[Array, " n"]:
         """Log softmax at the label."""
         del unknowns
         picked = jnp.take_along_axis(output, y.astype(jnp.int32)[:, None], axis=-1, mode="promise_in_bounds")
@@ -282,9 +278,7 @@ class Poisson(AbstractLikelihood):
         del unknowns
         return dist.Poisson(jnp.exp(output))
 
-    def log_prob(
-        self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns
-    ) -> Float[Array, " n"]:
+    def log_prob(self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns) -> Float[Array, " n"]:
         """Log mass, computed from the log rate."""
         del unknowns
         y = (y[:, None] if y.ndim == 1 else y).astype(output.dtype)
@@ -306,9 +300,7 @@ class CustomOutput(eqx.Module):
         flat = jnp.broadcast_to(standard, (*dims, standard.shape[-1])).reshape(-1, standard.shape[-1])
         if self.likelihood.scalar_target:
             flat = flat[:, 0]
-        result = jax.vmap(self.likelihood.log_prob_function)(
-            self.output.reshape(-1, self.output.shape[-1]), flat
-        )
+        result = jax.vmap(self.likelihood.log_prob_function)(self.output.reshape(-1, self.output.shape[-1]), flat)
         jacobian = jnp.sum(jnp.log(jnp.broadcast_to(jnp.abs(self.factor), standard.shape[-1:])))
         return result.reshape(*dims, 1) - jacobian
 
@@ -364,9 +356,7 @@ class Custom(AbstractLikelihood):
         if (y.ndim == 1) != self.scalar_target:
             raise ValueError(f"y has shape {y.shape}, but Custom has scalar_target={self.scalar_target}")
         example = jax.ShapeDtypeStruct(y.shape[1:], y.dtype)
-        result = jax.eval_shape(
-            self.log_prob_function, jax.ShapeDtypeStruct((output_size,), jnp.float32), example
-        )
+        result = jax.eval_shape(self.log_prob_function, jax.ShapeDtypeStruct((output_size,), jnp.float32), example)
         if getattr(result, "shape", None) != ():
             raise ValueError(f"log_prob_function must return a scalar for one example, got {result}")
 
@@ -375,9 +365,7 @@ class Custom(AbstractLikelihood):
         del unknowns
         return CustomOutput(output, jnp.zeros(()), jnp.ones(()), self)
 
-    def log_prob(
-        self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns
-    ) -> Float[Array, " n"]:
+    def log_prob(self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns) -> Float[Array, " n"]:
         """The user's function, per example."""
         del unknowns
         return jax.vmap(self.log_prob_function)(output, y)
@@ -396,7 +384,7 @@ class Tempered(AbstractLikelihood):
     temperature: float = 1.0
 
     def __check_init__(self):
-        if not isinstance(self.temperature, jax.core.Tracer) and not self.temperature > 0:
+        if not self.temperature > 0:
             raise ValueError(f"temperature must be > 0, got {self.temperature}")
 
     def num_targets(self, output_size: int) -> int:
@@ -419,9 +407,7 @@ class Tempered(AbstractLikelihood):
         """As the likelihood inside: temperature is a choice about inference, not about the noise."""
         return self.likelihood.distribution(output, unknowns)
 
-    def log_prob(
-        self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns
-    ) -> Float[Array, " n"]:
+    def log_prob(self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns) -> Float[Array, " n"]:
         """Log probability divided by the temperature."""
         return self.likelihood.log_prob(output, y, unknowns) / self.temperature
 

@@ -129,9 +129,7 @@ class Model(eqx.Module):
             total = total + prior.log_hyperprior(leaf, hyper) + prior.log_prob(value, leaf, hyper)
         return total
 
-    def log_likelihood(
-        self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None
-    ) -> Float[Array, " b"]:
+    def log_likelihood(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, " b"]:
         """Log probability of each target of the batch."""
         output = self.output(params, batch.x, key=key)
         return self.likelihood.log_prob(output, batch.y, params.likelihood)
@@ -143,9 +141,7 @@ class Model(eqx.Module):
         log_likelihood = self.log_likelihood(params, batch, key=key)
         return batch.num_examples / log_likelihood.shape[0] * jnp.sum(log_likelihood)
 
-    def log_density(
-        self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None
-    ) -> Float[Array, ""]:
+    def log_density(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
         """Unbiased estimate of the unnormalised log posterior from a batch."""
         return self.log_prior(params) + self.scaled_log_likelihood(params, batch, key=key)
 
@@ -164,7 +160,7 @@ class Model(eqx.Module):
         keyed = key is not None and takes_key(network) and getattr(network, "stochastic", True)
         if hasattr(network, "call_batch"):
             output = network.call_batch(x, key=key if keyed else None)
-        elif keyed:
+        elif keyed and key is not None:
             output = jax.vmap(lambda one, k: network(one, key=k))(x, jax.random.split(key, x.shape[0]))
         else:
             output = jax.vmap(network)(x)
@@ -189,9 +185,7 @@ class Model(eqx.Module):
                 f"{reason[0] if reason else type(error).__name__}"
             ) from error
         if not isinstance(output, jax.ShapeDtypeStruct) or output.ndim != 2 or output.shape[0] != 2:
-            raise ValueError(
-                f"network must give a vector of outputs per example, got {output} for two examples"
-            )
+            raise ValueError(f"network must give a vector of outputs per example, got {output} for two examples")
         return output.shape[1]
 
     def check(self, source: AbstractSource) -> int:

@@ -186,9 +186,7 @@ class InverseGamma(AbstractDistribution):
 
     def log_prob(self, value: ArrayLike) -> Array:
         positive, value = _on_positive(value)
-        log_density = log_poisson(self.concentration, self.scale / value) + jnp.log(
-            self.concentration / value
-        )
+        log_density = log_poisson(self.concentration, self.scale / value) + jnp.log(self.concentration / value)
         return jnp.where(positive, log_density, -jnp.inf)
 
     def cdf(self, value: ArrayLike) -> Array:

@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from marginax.files import register
@@ -35,7 +36,7 @@ def check_scale(scale: object, *, name: str = "scale") -> None:
             f"{name} must be a positive number, a distribution such as mx.priors.LogNormal(-1.0, 1.0), "
             f"or FromNetwork(), got {scale!r}"
         )
-    if not isinstance(scale, jax.core.Tracer) and not (bool(scale > 0) and bool(scale < float("inf"))):
+    if not isinstance(scale, Tracer) and not (bool(scale > 0) and bool(scale < float("inf"))):
         raise ValueError(f"{name} must be > 0 and finite, got {scale}")
 
 

@@ -59,7 +59,5 @@ class Paths(AbstractSubset):
         """Every pattern must be of use."""
         for pattern in self.patterns:
             if not any(fnmatchcase(path, pattern) for path in paths):
-                raise ValueError(
-                    f"subset pattern {pattern!r} matches no leaf of the network; its leaves are {paths}"
-                )
+                raise ValueError(f"subset pattern {pattern!r} matches no leaf of the network; its leaves are {paths}")
         return [any(fnmatchcase(path, pattern) for pattern in self.patterns) for path in paths]

@@ -124,9 +124,7 @@ def gamma_sf(a: Array, x: Array) -> Array:
     return _gamma_tail(a, x, upper=True)
 
 
-def bisect_log(
-    increasing: Callable[[Array], Array], target: Array, like: Array, num_steps: int = 60
-) -> Array:
+def bisect_log(increasing: Callable[[Array], Array], target: Array, like: Array, num_steps: int = 60) -> Array:
     """The positive v with increasing(v) = target, by bisection on log v; of the shape of target and like."""
     shape = jnp.broadcast_shapes(target.shape, like.shape)
     limit = 85.0 if like.dtype.itemsize < 8 else 700.0

@@ -63,7 +63,7 @@ class FlaxNetwork(eqx.Module):
         for path, part in nnx.iter_graph(module):
             if isinstance(part, nnx.Dropout) and part.rate > 0:
                 raise ValueError(
-                    f"network has Dropout at {'/'.join(map(str, path))}, whose randomness lives inside the Flax module: "
+                    f"network has Dropout at {'/'.join(map(str, path))}, whose randomness is inside the module: "
                     "use mx.nets.MLP(dropout=...) or an Equinox network that takes a key"
                 )
         module.eval()
@@ -92,9 +92,7 @@ def as_network(network: Any) -> eqx.Module:
         return Function(*network)
     if isinstance(network, eqx.Module):
         if not callable(network):
-            raise TypeError(
-                f"network must be callable on one example, but {type(network).__name__} has no __call__"
-            )
+            raise TypeError(f"network must be callable on one example, but {type(network).__name__} has no __call__")
         return network
     if type(network).__module__ != "builtins" and _is_nnx(network):
         return FlaxNetwork(network)
@@ -136,8 +134,7 @@ def reinitialise(network: eqx.Module, *, key: Array) -> eqx.Module:
     fresh = [
         leaf
         if not eqx.is_inexact_array(leaf) or leaf.ndim < 2
-        else jnp.mean(leaf)
-        + jnp.std(leaf) * jax.random.normal(jax.random.fold_in(key, i), leaf.shape, leaf.dtype)
+        else jnp.mean(leaf) + jnp.std(leaf) * jax.random.normal(jax.random.fold_in(key, i), leaf.shape, leaf.dtype)
         for i, leaf in enumerate(leaves)
     ]
     return jax.tree.unflatten(treedef, fresh)

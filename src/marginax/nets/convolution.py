@@ -221,31 +221,44 @@ _shift_p = _primitive("shift", _shift, _shift, ((4, 4), None))
 ad.deflinear2(_shift_p, _shift_transpose)
 
 
-# `where` says which place in its window is largest. The two maps are each other's transposes in the first operand.
+# ------------------------------------------------------------------------------------------------- max-pooling
+# Height and width are axes `axis` and `axis + 1`. `_spread` is the transpose of `_pick`.
 
 
-def _pick(x: Array, where: Array, *, size: Pair, axis: int) -> Array:
-    zero = jnp.zeros((), x.dtype)
-    return sum((jnp.where(where == i, cell, zero) for i, cell in enumerate(_cells(x, size, axis))), zero)
-
-
-def _spread(y: Array, where: Array, *, size: Pair, sizes: Pair, axis: int) -> Array:
-    expanded = (axis + 1, axis + 3)
-    place = jnp.arange(math.prod(size), dtype=where.dtype).reshape(
-        size[0], 1, size[1], *(1 for _ in y.shape[axis + 2 :])
+def _windows(x: Array, size: Pair, axis: int) -> Array:
+    """Cuts windows: (..., height // rows, rows, width // columns, columns, ...)."""
+    rows, columns = (n // s for n, s in zip(x.shape[axis : axis + 2], size, strict=True))
+    x = lax.slice_in_dim(
+        lax.slice_in_dim(x, 0, rows * size[0], axis=axis), 0, columns * size[1], axis=axis + 1
     )
-    x = jnp.where(
-        jnp.expand_dims(where, expanded) == place, jnp.expand_dims(y, expanded), jnp.zeros((), y.dtype)
-    )
-    cropped = [n * s for n, s in zip(y.shape[axis : axis + 2], size, strict=True)]
-    x = x.reshape(*y.shape[:axis], *cropped, *y.shape[axis + 2 :])
-    edges = [(0, n - m) for n, m in zip(sizes, cropped, strict=True)]
-    return jnp.pad(x, (*((0, 0) for _ in range(axis)), *edges, *((0, 0) for _ in y.shape[axis + 2 :])))
+    return x.reshape(*x.shape[:axis], rows, size[0], columns, size[1], *x.shape[axis + 2 :])
+
+
+def _largest(x: Array, *, size: Pair, axis: int) -> Array:
+    return _windows(x, size, axis).max((axis + 1, axis + 3))
+
+
+def _shares(x: Array, size: Pair, axis: int) -> Array:
+    windows, places = _windows(x, size, axis), (axis + 1, axis + 3)
+    hits = (windows == windows.max(places, keepdims=True)).astype(x.dtype)
+    return hits / hits.sum(places, keepdims=True)
+
+
+def _pick(dx: Array, x: Array, *, size: Pair, axis: int) -> Array:
+    return (_windows(dx, size, axis) * _shares(x, size, axis)).sum((axis + 1, axis + 3))
+
+
+def _spread(dy: Array, x: Array, *, size: Pair, axis: int) -> Array:
+    windows = _shares(x, size, axis) * jnp.expand_dims(dy, (axis + 1, axis + 3))
+    cropped = [n // s * s for n, s in zip(x.shape[axis : axis + 2], size, strict=True)]
+    edges = [(0, n - m) for n, m in zip(x.shape[axis : axis + 2], cropped, strict=True)]
+    dx = windows.reshape(*x.shape[:axis], *cropped, *x.shape[axis + 2 :])
+    return jnp.pad(dx, (*((0, 0) for _ in range(axis)), *edges, *((0, 0) for _ in x.shape[axis + 2 :])))
 
 
 def _pooling_primitive(name: str, function: Callable) -> Primitive:
     def batch(
-        operands: Sequence[Array], dims: Sequence[int | None], *, axis: int, **params: Any
+        operands: Sequence[Array], dims: Sequence[int | None], *, axis: int, size: Pair
     ) -> tuple[Array, int]:
         num, dim = next((x.shape[d], d) for x, d in zip(operands, dims, strict=True) if d is not None)
         dim = 0 if dim == axis + 1 else dim  # height and width stay neighbours
@@ -253,26 +266,31 @@ def _pooling_primitive(name: str, function: Callable) -> Primitive:
             jnp.repeat(jnp.expand_dims(x, dim), num, dim) if d is None else jnp.moveaxis(x, d, dim)
             for x, d in zip(operands, dims, strict=True)
         ]
-        return primitive.bind(*aligned, axis=axis + (dim <= axis), **params), dim
+        return primitive.bind(*aligned, axis=axis + (dim <= axis), size=size), dim
 
     primitive = _new_primitive(name, function, function, batch)
     return primitive
 
 
-_pick_p = _pooling_primitive("pick", _pick)
-_spread_p = _pooling_primitive("spread", _spread)
-ad.defjvp(_pick_p, lambda dx, x, where, **params: _pick_p.bind(dx, where, **params), None)
-ad.defjvp(_spread_p, lambda dy, y, where, **params: _spread_p.bind(dy, where, **params), None)
-ad.primitive_transposes[_pick_p] = lambda dy, x, where, *, size, axis: (
-    ad.Zero(x.aval)
-    if type(dy) is ad.Zero
-    else _spread_p.bind(dy, where, size=size, sizes=x.aval.shape[axis : axis + 2], axis=axis),
-    None,
-)
-ad.primitive_transposes[_spread_p] = lambda dx, y, where, *, size, sizes, axis: (
-    ad.Zero(y.aval) if type(dx) is ad.Zero else _pick_p.bind(dx, where, size=size, axis=axis),
-    None,
-)
+_largest_p = _pooling_primitive("max_pool2d", _largest)
+_pick_p = _pooling_primitive("max_pool2d_pick", _pick)
+_spread_p = _pooling_primitive("max_pool2d_spread", _spread)
+
+
+def _transpose_into(other: Primitive) -> Callable:
+    def transpose(cotangent: Any, linear: Any, x: Array, **params: Any) -> tuple[Any, None]:
+        if type(cotangent) is ad.Zero:
+            return ad.Zero(linear.aval), None
+        return other.bind(cotangent, x, **params), None
+
+    return transpose
+
+
+ad.defjvp(_largest_p, lambda dx, x, **params: _pick_p.bind(dx, x, **params))
+ad.defjvp(_pick_p, lambda dx, _, x, **params: _pick_p.bind(dx, x, **params), None)
+ad.defjvp(_spread_p, lambda dy, _, x, **params: _spread_p.bind(dy, x, **params), None)
+ad.primitive_transposes[_pick_p] = _transpose_into(_spread_p)
+ad.primitive_transposes[_spread_p] = _transpose_into(_pick_p)
 
 
 # ------------------------------------------------------------------------------------------------------ public functions
@@ -325,27 +343,12 @@ def max_pool2d(
 ) -> Float[Array, "channels _ _ *num"]:
     """The maximum of each window of `size`, windows side by side; rows and columns left over are ignored.
 
-    The gradient goes to the largest entry of a window, to the first in reading order if several tie for it.
+    The gradient goes to the largest entry of a window, and in equal parts to entries that tie for it.
 
     >>> max_pool2d(jnp.arange(16.0).reshape(1, 4, 4), 2).tolist()
     [[[5.0, 7.0], [13.0, 15.0]]]
     """
-    return _max_pool(x, _window(x, size))
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
-def _max_pool(x: Array, size: Pair) -> Array:
-    return functools.reduce(jnp.maximum, _cells(x, size, 1))
-
-
-@_max_pool.defjvp
-def _max_pool_jvp(size: Pair, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    cells = _cells(primals[0], size, 1)
-    y = functools.reduce(jnp.maximum, cells)
-    where = jnp.full_like(y, len(cells) - 1, dtype=jnp.int8 if len(cells) < 128 else jnp.int32)
-    for i in reversed(range(len(cells) - 1)):
-        where = jnp.where(cells[i] == y, jnp.full_like(where, i), where)
-    return y, _pick_p.bind(tangents[0], where, size=size, axis=1)
+    return _largest_p.bind(x, size=_window(x, size), axis=1)
 
 
 def avg_pool2d(
@@ -356,21 +359,7 @@ def avg_pool2d(
     >>> avg_pool2d(jnp.arange(16.0).reshape(1, 4, 4), 2).tolist()
     [[[2.5, 4.5], [10.5, 12.5]]]
     """
-    rows, columns = _window(x, size)
-    height, width = x.shape[1] // rows, x.shape[2] // columns
-    windows = x[:, : height * rows, : width * columns].reshape(-1, height, rows, width, columns, *x.shape[3:])
-    return windows.mean((2, 4))
-
-
-def _cells(x: Array, size: Pair, axis: int) -> list[Array]:
-    """The entries at each place in the windows of axes `axis` and `axis + 1`, as images of their own."""
-    before, after = x.shape[:axis], x.shape[axis + 2 :]
-    ends = [n // s * s for n, s in zip(x.shape[axis : axis + 2], size, strict=True)]
-    strides = (*(1 for _ in before), *size, *(1 for _ in after))
-    starts = [
-        (*(0 for _ in before), i, j, *(0 for _ in after)) for i in range(size[0]) for j in range(size[1])
-    ]
-    return [lax.slice(x, start, (*before, *ends, *after), strides) for start in starts]
+    return _windows(x, _window(x, size), 1).mean((2, 4))
 
 
 def _window(x: Array, size: int | Pair) -> Pair:

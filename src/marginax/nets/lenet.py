@@ -68,9 +68,7 @@ class LeNet(eqx.Module):
             ("out_size", (out_size,)),
         ):
             if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in sizes):
-                raise ValueError(
-                    f"{name} must be positive ints, got {sizes if len(sizes) > 1 else sizes[0]!r}"
-                )
+                raise ValueError(f"{name} must be positive ints, got {sizes if len(sizes) > 1 else sizes[0]!r}")
         if not 0.0 <= dropout < 1.0:
             raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         if not callable(activation):
@@ -86,9 +84,7 @@ class LeNet(eqx.Module):
         """Outputs of one image of shape `in_shape`, or (height, width) if it has one channel."""
         return self.call_batch(jnp.asarray(x)[None], key=key)[0]
 
-    def call_batch(
-        self, xs: Float[Array, "num ..."], *, key: Array | None = None
-    ) -> Float[Array, "num out_size"]:
+    def call_batch(self, xs: Float[Array, "num ..."], *, key: Array | None = None) -> Float[Array, "num out_size"]:
         """Outputs of many images, as `jax.vmap` of a call gives them, each with dropout of its own."""
         if xs.shape[1:] not in (self.in_shape, *([self.in_shape[1:]] if self.in_shape[0] == 1 else [])):
             raise ValueError(f"images must have shape {self.in_shape}, got {xs.shape[1:]}")
@@ -142,9 +138,7 @@ def _layers(
         convolutions.append(Conv2d(num, num_filters, KERNEL, key=k, initialiser=initialiser))
         sizes, num = tuple((n - KERNEL + 1) // POOL for n in sizes), num_filters
         if min(sizes) < 1:
-            raise ValueError(
-                f"in_shape {in_shape} is too small for {len(channels)} convolutions of {KERNEL}x{KERNEL}"
-            )
+            raise ValueError(f"in_shape {in_shape} is too small for {len(channels)} convolutions of {KERNEL}x{KERNEL}")
     flat = num * math.prod(sizes)
     return (
         tuple(convolutions),

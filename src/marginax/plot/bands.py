@@ -31,9 +31,7 @@ def plot_band(
     """
     lower, upper = prediction.interval(level)
     mean, spread = np.asarray(prediction.mean), np.sqrt(np.asarray(prediction.epistemic))
-    ax.fill_between(
-        x, np.ravel(lower), np.ravel(upper), color=color, alpha=0.18, lw=0, label=f"{level:.0%} interval"
-    )
+    ax.fill_between(x, np.ravel(lower), np.ravel(upper), color=color, alpha=0.18, lw=0, label=f"{level:.0%} interval")
     ax.fill_between(
         x,
         np.ravel(mean - spread),

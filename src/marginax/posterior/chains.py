@@ -1,7 +1,7 @@
 """Do the chains agree? Rank-normalised R-hat and effective sample sizes, of weights and of predictions."""
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -28,9 +28,7 @@ def chain_lines(posterior: "AbstractPosterior") -> tuple[list[str], list[str]]:
         r_hat, bulk = diagnose(values)
         lines.append(f"{name:<11}worst R-hat {r_hat:.3f}, smallest bulk ESS {bulk:.0f}")
         if name == "predictions" and (r_hat > 1.05 or not np.isfinite(r_hat)):
-            alarms.append(
-                f"chains disagree in their predictions (R-hat {r_hat:.2f}): run longer or start elsewhere"
-            )
+            alarms.append(f"chains disagree in their predictions (R-hat {r_hat:.2f}): run longer or start elsewhere")
         if name == "predictions" and bulk < 100:
             alarms.append(f"few effective draws of predictions ({bulk:.0f}): run longer")
     return lines, alarms
@@ -48,8 +46,8 @@ def diagnose(values: np.ndarray) -> tuple[float, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         data = arviz.convert_to_dataset(np.asarray(values, np.float64))
-        r_hat = arviz.rhat(data)["x"].to_numpy()
-        bulk = arviz.ess(data, method="bulk")["x"].to_numpy()
+        results: Any = arviz.rhat(data), arviz.ess(data, method="bulk")
+        r_hat, bulk = (np.asarray(result.to_array()) for result in results)
     return float(np.max(r_hat)), float(np.min(bulk))
 
 

@@ -44,9 +44,7 @@ class Gaussian(AbstractPosterior):
 
     def describe(self) -> str:
         """Kind and size."""
-        return (
-            f"a normal distribution over {self.covariance.size} parameters ({type(self.covariance).__name__})"
-        )
+        return f"a normal distribution over {self.covariance.size} parameters ({type(self.covariance).__name__})"
 
     def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:
         """Mean plus noise of the covariance."""
@@ -105,7 +103,7 @@ class Mixture(AbstractPosterior):
         self.key = self.components[0].key if key is None else key
 
     @property
-    def model(self) -> Model:
+    def model(self) -> Model:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The model that all components share."""
         return self.components[0].model
 
@@ -121,9 +119,7 @@ class Mixture(AbstractPosterior):
     def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:
         """Choose a component by weight for each draw, then draw from it."""
         choosing, drawing = jax.random.split(key)
-        chosen = np.asarray(
-            jax.random.choice(choosing, len(self.components), (num,), p=jnp.asarray(self.weights))
-        )
+        chosen = np.asarray(jax.random.choice(choosing, len(self.components), (num,), p=jnp.asarray(self.weights)))
         parts, order = [], []
         for i, component in enumerate(self.components):
             places = np.flatnonzero(chosen == i)

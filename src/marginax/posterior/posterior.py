@@ -16,7 +16,7 @@ from marginax.model import Model, Params
 from marginax.posterior.record import FitRecord
 from marginax.posterior.storage import save_posterior
 from marginax.posterior.summary import Summary, summarise
-from marginax.predict import ClassificationPrediction, RegressionPrediction, predict
+from marginax.predict import Prediction, predict
 
 
 class AbstractPosterior(eqx.Module):
@@ -65,9 +65,7 @@ class AbstractPosterior(eqx.Module):
         )
         return eqx.combine(jax.tree.map(jnp.asarray, params.network), frozen)
 
-    def predict(
-        self, x: Any, *, num_samples: int | None = None, key: Key | None = None
-    ) -> RegressionPrediction | ClassificationPrediction:
+    def predict(self, x: Any, *, num_samples: int | None = None, key: Key | None = None) -> Prediction:
         """Average over networks: the distribution of the target at new inputs, in the user's units.
 
         Args:
@@ -76,9 +74,7 @@ class AbstractPosterior(eqx.Module):
             key: seed for drawing them; by default the same ones every time.
         """
         if self.spec is None:
-            raise ValueError(
-                "this posterior was not made by mx.fit and has no data spec: pass spec= when building it"
-            )
+            raise ValueError("this posterior was not made by mx.fit and has no data spec: pass spec= when building it")
         if num_samples is not None and (isinstance(num_samples, bool) or num_samples < 1):
             raise ValueError(f"num_samples must be an int >= 1, got {num_samples!r}")
         x = self.spec.check_x(x)

@@ -33,9 +33,7 @@ def summarise(posterior: "AbstractPosterior") -> Summary:
     record = posterior.record
     lines = [f"method     {record.method or 'none'}", f"posterior  {posterior.describe()}"]
     if record.seconds:
-        parts = [
-            f"{name} {record.num_steps.get(name, 0)} steps in {s:.1f} s" for name, s in record.seconds.items()
-        ]
+        parts = [f"{name} {record.num_steps.get(name, 0)} steps in {s:.1f} s" for name, s in record.seconds.items()]
         lines.append(f"cost       {', '.join(parts)}")
     for phase, info in record.info.items():
         if "log_density" in info and info["log_density"].shape[1]:

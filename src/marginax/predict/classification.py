@@ -22,9 +22,7 @@ class ClassificationPrediction:
     NumPy arrays; `prediction[3:7]` is the prediction at some of the inputs. Memory does not grow with draws.
 
     >>> averages = ClassAverages.empty(num_rows=1, num_classes=2, full=True)
-    >>> averages.add(
-    ...     slice(0, 1), summarise(jnp.array([[[0.0, 4.0]], [[4.0, 0.0]]]), jnp.log(jnp.array([0.5, 0.5])))
-    ... )
+    >>> averages.add(slice(0, 1), summarise(jnp.array([[[0.0, 4.0]], [[4.0, 0.0]]]), jnp.log(jnp.array([0.5, 0.5]))))
     >>> prediction = averages.prediction(num_draws=2, max_bytes=10**6)
     >>> prediction
     ClassificationPrediction(n=1, classes=2, draws=2)
@@ -144,9 +142,7 @@ class ClassSummary(eqx.Module):
     covariance: Float[Array, "n k k"] | None
 
 
-def summarise(
-    logits: Float[Array, "s n k"], log_weights: Float[Array, " s"], *, full: bool = True
-) -> ClassSummary:
+def summarise(logits: Float[Array, "s n k"], log_weights: Float[Array, " s"], *, full: bool = True) -> ClassSummary:
     """Reduce a chunk of draws to what a prediction needs; with the full covariance or its diagonal."""
     log_probs = jax.nn.log_softmax(logits, axis=-1)
     probs, weights = jnp.exp(log_probs), jnp.exp(log_weights)

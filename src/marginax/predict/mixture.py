@@ -117,9 +117,7 @@ class Mixture:
     def _map(self, with_rows: Callable[[Any], Any], without: Callable[[Any], Any]) -> PyTree:
         arrays, rest = eqx.partition(self.components, lambda leaf: isinstance(leaf, np.ndarray | jax.Array))
         leaves, treedef = jax.tree.flatten(arrays)
-        mapped = [
-            (with_rows if rows else without)(leaf) for leaf, rows in zip(leaves, self.row_axes, strict=True)
-        ]
+        mapped = [(with_rows if rows else without)(leaf) for leaf, rows in zip(leaves, self.row_axes, strict=True)]
         return eqx.combine(jax.tree.unflatten(treedef, mapped), rest)
 
 
@@ -132,9 +130,7 @@ def _over_draws(function: Callable[[Any], Array], components: PyTree) -> Array:
     return eqx.filter_vmap(function)(components)
 
 
-def _average(
-    values: Float[Array, "draws *rest"], log_weights: Float[Array, " draws"]
-) -> Float[Array, "*rest"]:
+def _average(values: Float[Array, "draws *rest"], log_weights: Float[Array, " draws"]) -> Float[Array, "*rest"]:
     """Weighted mean over draws; a draw of weight zero does not count, not even an infinite one."""
     weights = jnp.exp(log_weights).reshape(-1, *[1] * (values.ndim - 1))
     return jnp.sum(jnp.where(weights > 0, weights * values, 0), axis=0)
@@ -171,9 +167,7 @@ def _log_prob(components: PyTree, log_weights: Array, y: Array) -> Array:
 
 
 @eqx.filter_jit
-def _quantile(
-    q: Any, discrete: bool, components: PyTree, log_weights: Array, mean: Array, std: Array
-) -> Array:
+def _quantile(q: Any, discrete: bool, components: PyTree, log_weights: Array, mean: Array, std: Array) -> Array:
     return find_quantile(lambda y: _cdf(components, log_weights, y), q, mean, std, discrete=discrete)
 
 

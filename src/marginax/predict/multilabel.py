@@ -23,9 +23,7 @@ class MultiLabelPrediction:
     Entropies and the like are per label, in nats; `log_prob` and `sample` are joint over labels.
 
     >>> from marginax.model.distributions import Bernoulli
-    >>> draws = Mixture(
-    ...     Bernoulli(jnp.array([[[0.0, 3.0]], [[0.0, -3.0]]])), (True,), np.log([0.5, 0.5]), 1, 10**6
-    ... )
+    >>> draws = Mixture(Bernoulli(jnp.array([[[0.0, 3.0]], [[0.0, -3.0]]])), (True,), np.log([0.5, 0.5]), 1, 10**6)
     >>> prediction = MultiLabelPrediction(draws)
     >>> prediction.probs.round(3).tolist(), prediction.mutual_information.round(3).tolist()
     ([[0.5, 0.5]], [[0.0, 0.502]])

@@ -121,9 +121,7 @@ def gaussian_mean(*, num_examples: int = 20) -> LinearGaussian:
     rng = np.random.default_rng(1)
     noise_scale, prior_scale = 0.5, 2.0
     y = single(1.3 + noise_scale * rng.normal(size=num_examples))
-    model = Model(
-        Function(jnp.zeros(1), _constant), likelihoods.Gaussian(noise_scale), priors.Normal(prior_scale)
-    )
+    model = Model(Function(jnp.zeros(1), _constant), likelihoods.Gaussian(noise_scale), priors.Normal(prior_scale))
     x = np.zeros((num_examples, 1))
     return LinearGaussian("gaussian_mean", model, x, y, np.zeros((1, 1)), _ones, noise_scale, prior_scale)
 

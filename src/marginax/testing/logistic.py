@@ -116,11 +116,7 @@ def logistic_regression(*, num_examples: int = 40) -> Logistic:
     """Two weights (one of them an intercept), labels that no line separates.
 
     >>> problem = logistic_regression()
-    >>> bool(
-    ...     (
-    ...         (problem.predictive(problem.x_new).mean > 0) & (problem.predictive(problem.x_new).mean < 1)
-    ...     ).all()
-    ... )
+    >>> bool(((problem.predictive(problem.x_new).mean > 0) & (problem.predictive(problem.x_new).mean < 1)).all())
     True
     """
     rng = np.random.default_rng(6)

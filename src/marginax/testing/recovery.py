@@ -77,9 +77,7 @@ def check_mode(
         tolerance: largest error of a coordinate, relative to the largest coordinate of the mode.
         data: the problem's data in another guise, such as a source from `mx.data`.
     """
-    posterior = fit(
-        problem.model, problem.data if data is None else data, method, key=key, num_chains=num_chains
-    )
+    posterior = fit(problem.model, problem.data if data is None else data, method, key=key, num_chains=num_chains)
     found = coordinates(posterior, problem)[:, -1]
     error = np.abs(found - problem.mode).max(axis=1) / np.abs(problem.mode).max()
     for chain, value in enumerate(error):

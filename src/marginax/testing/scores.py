@@ -59,13 +59,9 @@ def z_scores(
     """
     draws = np.asarray(draws, np.float64)
     if draws.ndim != 3 or draws.shape[2] != len(mean):
-        raise ValueError(
-            f"draws must have axes (chain, draw, quantity) with {len(mean)} quantities, got {draws.shape}"
-        )
+        raise ValueError(f"draws must have axes (chain, draw, quantity) with {len(mean)} quantities, got {draws.shape}")
     if not np.isfinite(draws).all():
-        raise AssertionError(
-            f"{int((~np.isfinite(draws)).sum())} of {draws.size} values of draws are not finite"
-        )
+        raise AssertionError(f"{int((~np.isfinite(draws)).sum())} of {draws.size} values of draws are not finite")
     size = len(mean)
     centred = draws - mean
     if np.ndim(covariance) == 2:
@@ -133,9 +129,7 @@ def assert_moments_match(
             f"(smallest effective sample size {scores.ess:.0f}):\n  " + "\n  ".join(lines)
         )
     if scores.ess < min_ess:
-        raise AssertionError(
-            f"{name}: effective sample size {scores.ess:.0f} is below the {min_ess:.0f} asked for"
-        )
+        raise AssertionError(f"{name}: effective sample size {scores.ess:.0f} is below the {min_ess:.0f} asked for")
     return scores
 
 

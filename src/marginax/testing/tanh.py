@@ -207,8 +207,6 @@ def tanh_network(num_hidden: int = 1, *, num_examples: int = 10) -> TanhNetwork:
     x_new = single(np.linspace(-3, 3, 20)[:, None])
     network = MLP(in_size=1, hidden=(num_hidden,), out_size=1, activation=jnp.tanh, key=0)
     model = Model(network, likelihoods.Gaussian(noise_scale), priors.Normal(prior_scale))
-    spacing = (
-        0.08 if num_hidden == 1 else 0.15
-    )  # log evidence to 1e-6 and 1e-4, means to 1e-3 standard deviations
+    spacing = 0.08 if num_hidden == 1 else 0.15  # log evidence to 1e-6 and 1e-4, means to 1e-3 standard deviations
     name = f"tanh_network({num_hidden})"
     return TanhNetwork(name, model, x, y, x_new, num_hidden, noise_scale, prior_scale, spacing)
