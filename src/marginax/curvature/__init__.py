@@ -1,10 +1,35 @@
-"""Curvature, and the structured normal distributions that it gives."""
+"""Curvature of the log posterior, and the structured normal distributions that it gives."""
 
 from marginax.curvature.covariances import (
     AbstractCovariance,
+    BlockCovariance,
     DenseCovariance,
     DiagonalCovariance,
+    FixedCovariance,
+    KroneckerCovariance,
     LowRankCovariance,
 )
+from marginax.curvature.structures import (
+    AbstractStructure,
+    Diagonal,
+    Kronecker,
+    add_batch,
+    covariance_of,
+    start_sums,
+)
 
-__all__ = ["AbstractCovariance", "DenseCovariance", "DiagonalCovariance", "LowRankCovariance"]
+__all__ = [
+    "AbstractCovariance",
+    "AbstractStructure",
+    "BlockCovariance",
+    "DenseCovariance",
+    "Diagonal",
+    "DiagonalCovariance",
+    "FixedCovariance",
+    "Kronecker",
+    "KroneckerCovariance",
+    "LowRankCovariance",
+    "add_batch",
+    "covariance_of",
+    "start_sums",
+]

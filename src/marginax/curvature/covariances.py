@@ -127,3 +127,101 @@ class DenseCovariance(AbstractCovariance):
     def dense(self) -> Float[Array, "size size"]:
         """L L'."""
         return self.cholesky @ self.cholesky.T
+
+
+@register
+class KroneckerCovariance(AbstractCovariance):
+    r"""Covariance of a matrix W (raveled by rows) that is diagonal in the basis $Q_l \otimes Q_r$.
+
+    Args:
+        left: $Q_l$, orthogonal, for the rows.
+        right: $Q_r$, orthogonal, for the columns.
+        scale: standard deviations in that basis.
+    """
+
+    left: Float[Array, "rows rows"]
+    right: Float[Array, "columns columns"]
+    scale: Float[Array, "rows columns"]
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return self.scale.size
+
+    def sample(self, key: PRNGKeyArray, num: int) -> Float[Array, "num size"]:
+        """Scaled white noise, turned into place."""
+        noise = self.scale * jax.random.normal(key, (num, *self.scale.shape))
+        return (self.left @ noise @ self.right.T).reshape(num, -1)
+
+    def log_prob(self, deviation: Float[Array, " size"]) -> Float[Array, ""]:
+        """Turn back, then independent normals."""
+        turned = self.left.T @ deviation.reshape(self.scale.shape) @ self.right
+        return DiagonalCovariance(self.scale.ravel()).log_prob(turned.ravel())
+
+    def dense(self) -> Float[Array, "size size"]:
+        """Written out."""
+        basis = jnp.kron(self.left, self.right)
+        return (basis * self.scale.ravel() ** 2) @ basis.T
+
+
+@register
+class FixedCovariance(AbstractCovariance):
+    """Parameters that stay at their mean.
+
+    Args:
+        num: how many.
+    """
+
+    num: int
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return self.num
+
+    def sample(self, key: PRNGKeyArray, num: int) -> Float[Array, "num size"]:
+        """No deviation."""
+        del key
+        return jnp.zeros((num, self.num))
+
+    def log_prob(self, deviation: Float[Array, " size"]) -> Float[Array, ""]:
+        """Nothing to weigh."""
+        del deviation
+        return jnp.zeros(())
+
+    def dense(self) -> Float[Array, "size size"]:
+        """Zeros."""
+        return jnp.zeros((self.num, self.num))
+
+
+@register
+class BlockCovariance(AbstractCovariance):
+    """Independent blocks, one after the other.
+
+    Args:
+        blocks: covariances of consecutive parameters.
+    """
+
+    blocks: tuple[AbstractCovariance, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return sum(block.size for block in self.blocks)
+
+    def sample(self, key: PRNGKeyArray, num: int) -> Float[Array, "num size"]:
+        """Each block by itself."""
+        parts = [block.sample(jax.random.fold_in(key, i), num) for i, block in enumerate(self.blocks)]
+        return jnp.concatenate(parts, axis=1)
+
+    def log_prob(self, deviation: Float[Array, " size"]) -> Float[Array, ""]:
+        """Sum over blocks."""
+        total, start = jnp.zeros(()), 0
+        for block in self.blocks:
+            total = total + block.log_prob(deviation[start : start + block.size])
+            start += block.size
+        return total
+
+    def dense(self) -> Float[Array, "size size"]:
+        """Blocks on the diagonal."""
+        return jax.scipy.linalg.block_diag(*(block.dense() for block in self.blocks))

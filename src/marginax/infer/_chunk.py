@@ -10,7 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import AxisType, Mesh, PartitionSpec
 from jaxtyping import Array, Key, PRNGKeyArray, PyTree
 
 from marginax.data import AbstractSource, Batch
@@ -43,7 +43,7 @@ def chain_mesh(num_chains: int) -> Mesh | None:
     count = max(n for n in range(1, len(devices) + 1) if num_chains % n == 0)
     if count == 1:
         return None
-    return jax.make_mesh((count,), ("chain",), devices=devices[:count])
+    return jax.make_mesh((count,), ("chain",), (AxisType.Auto,), devices=devices[:count])
 
 
 def data_key(key: PRNGKeyArray, phase: int) -> PRNGKeyArray:

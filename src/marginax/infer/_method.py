@@ -50,6 +50,10 @@ class AbstractMethod(eqx.Module):
         """How many chains to run when the user does not say."""
         return 1
 
+    def continued(self) -> "AbstractMethod":
+        """The method to run when `init=` says where to start."""
+        return self
+
     @abc.abstractmethod
     def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> State:
         """The state before the first step, for one chain that starts at `params`."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from marginax.infer._method import AbstractMethod
 from marginax.infer.ensembles import AnchoredEnsemble, DeepEnsemble
+from marginax.infer.laplace import Laplace
 from marginax.infer.map import MAP, MLE
 from marginax.infer.nuts import NUTS
 
@@ -27,6 +28,7 @@ def catalogue() -> tuple[Entry, ...]:
     return (
         Entry("MLE", MLE(), "you want the classical fit to compare with; a point", "1 training run"),
         Entry("MAP", MAP(), "you want one good network; a point, and a start for others", "1 training run"),
+        Entry("Laplace", Laplace(), "you have a trained network and want its uncertainty", "MAP and one epoch more"),
         Entry(
             "DeepEnsemble",
             DeepEnsemble(),  # pyright: ignore[reportCallIssue]
@@ -35,7 +37,7 @@ def catalogue() -> tuple[Entry, ...]:
         ),
         Entry(
             "AnchoredEnsemble",
-            AnchoredEnsemble(),
+            AnchoredEnsemble(),  # pyright: ignore[reportCallIssue]
             "an ensemble that is Bayesian: exact for linear models",
             "10 training runs",
         ),

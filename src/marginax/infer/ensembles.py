@@ -74,8 +74,8 @@ class Anchor(eqx.Module):
 class AnchoredEnsemble(AbstractTraining):
     """Randomised MAP: each member has its own prior centre and its own noisy targets.
 
-    Targets are perturbed for Gaussian likelihoods (with the present noise scale, where that is learned); for others
-    only the prior centre differs. Needs a prior that can be sampled and has no hyperparameters.
+    Targets get noise of the likelihood's present spread (none for Student t, Laplace and custom likelihoods, where only
+    the prior centre differs). Needs a prior that can be sampled and has no hyperparameters.
 
     Args:
         num_members: how many networks.
@@ -108,13 +108,13 @@ class AnchoredEnsemble(AbstractTraining):
         self, model: Model, params: Params, batch: Batch, extra: Anchor, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
         """The member's own log posterior: its targets are noisy, its prior is centred at its anchor."""
-        perturbed = model.perturb(params, batch, _noise_of_rows(batch, extra.key))
-        log_likelihood = model.scaled_log_likelihood(params, perturbed, key=key)
+        log_likelihood = model.scaled_log_likelihood(params, batch, key=key)
+        noise = _noise_of_rows(batch, model.output_size(batch.x.shape[1:], batch.x.dtype), extra.key)
         centred = jax.tree.map(jnp.subtract, params.network, extra.params.network)
-        return model.log_prior(eqx.tree_at(lambda p: p.network, params, centred)) + log_likelihood
+        log_prior = model.log_prior(eqx.tree_at(lambda p: p.network, params, centred))
+        return log_prior + log_likelihood + model.scaled_tilt(params, batch, noise)
 
 
-def _noise_of_rows(batch: Batch, key: PRNGKeyArray) -> Float[Array, "b *d"]:
+def _noise_of_rows(batch: Batch, size: int, key: PRNGKeyArray) -> Float[Array, "b k"]:
     """Standard normal noise that belongs to a row for the whole run: a function of member and row number."""
-    shape = batch.y.shape[1:]
-    return jax.vmap(lambda row: jax.random.normal(jax.random.fold_in(key, row), shape))(batch.index)
+    return jax.vmap(lambda row: jax.random.normal(jax.random.fold_in(key, row), (size,)))(batch.index)

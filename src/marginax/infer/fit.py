@@ -70,6 +70,7 @@ def fit(
     if not isinstance(method, AbstractMethod):
         raise TypeError(f"method must be an object such as mx.infer.MAP(), got {method!r}")
     key = as_key(key)
+    method = method if init is None else method.continued()
     num_chains = method.num_chains if num_chains is None else num_chains
     check_count("num_chains", num_chains)
     check_count("chunk_size", chunk_size, optional=True)
@@ -141,11 +142,7 @@ def starting_points(model: Model, params: Params, init: Any, num_chains: int, ke
     if init is None:
         return _fresh_starts(model, params, num_chains, key)
     if isinstance(init, AbstractPosterior):
-        stacked, _ = init.support(None, key=key)
-        available = jax.tree.leaves(stacked)[0].shape[0]
-        chosen = np.linspace(0, available - 1, num_chains).round().astype(int)
-        stacked = jax.tree.map(lambda leaf: jnp.asarray(leaf)[chosen], stacked)
-        return _checked(params, stacked, "posterior")
+        return _checked(params, jax.tree.map(jnp.asarray, init.centres(num_chains)), "posterior")
     template = as_network(init)
     if jax.tree.structure(template) != jax.tree.structure(model.network):
         raise ValueError("init must be a network of the same architecture as the model's")

@@ -76,7 +76,7 @@ class Adam(AbstractOptimiser):
         schedule: how the learning rate changes over the run.
     """
 
-    learning_rate: float = 3e-3
+    learning_rate: float = 5e-3
     b1: float = 0.9
     b2: float = 0.999
     schedule: Schedule = eqx.field(default_factory=Cosine)

@@ -79,8 +79,7 @@ class Normal(AbstractDistribution):
 class StudentT(AbstractDistribution):
     """Student's t with `df` degrees of freedom around `loc`.
 
-    The mean is NaN for df <= 1 and the variance infinite for df <= 2; `cdf` and `icdf` are not differentiable
-    in df.
+    The mean is NaN for df <= 1 and the variance infinite for df <= 2; `icdf` is not differentiable in df.
 
     >>> StudentT(1.0, 0.0, 1.0).cdf(1.0).round(5).item()
     0.75

@@ -26,8 +26,8 @@ class Params(eqx.Module):
     """All unknowns, unconstrained: random weights, the likelihood's unknowns, the prior's hyperparameters."""
 
     network: PyTree
-    likelihood: dict[str, Array]
-    prior: dict[str, dict[str, Array]]
+    likelihood: dict[str, Any]
+    prior: dict[str, dict[str, Any]]
 
 
 @register
@@ -78,9 +78,10 @@ class Model(eqx.Module):
     @property
     def leaves(self) -> list[Leaf]:
         """The random leaves of the network, in order."""
-        return _leaves(self.network, eqx.filter(self.network, self._is_random()))
+        return _leaves(self.network, eqx.filter(self.network, self.is_random()))
 
-    def _is_random(self) -> PyTree:
+    def is_random(self) -> PyTree:
+        """The network's tree with True at random leaves and False elsewhere."""
         paths = [leaf.path for leaf in _leaves(self.network, self.network)]
         chosen = iter(self.subset.select(paths) if paths else [])
         return jax.tree.map(lambda leaf: eqx.is_inexact_array(leaf) and next(chosen), self.network)
@@ -91,14 +92,14 @@ class Model(eqx.Module):
         """The network's own weights, and unknowns of likelihood and prior at their medians."""
         hyper = {leaf.path: self.prior.at(leaf.path).init(leaf) for leaf in self.leaves}
         return Params(
-            eqx.filter(self.network, self._is_random()),
+            eqx.filter(self.network, self.is_random()),
             self.likelihood.init(output_size),
             {path: values for path, values in hyper.items() if values},
         )
 
     def reinitialise(self, params: Params, *, key: PRNGKeyArray) -> Params:
         """Fresh random weights in place of those in `params`."""
-        fresh = eqx.filter(reinitialise(self.network, key=key), self._is_random())
+        fresh = eqx.filter(reinitialise(self.network, key=key), self.is_random())
         return eqx.tree_at(lambda p: p.network, params, fresh)
 
     def sample_prior(self, params: Params, *, key: PRNGKeyArray) -> Params:
@@ -145,10 +146,10 @@ class Model(eqx.Module):
         """Unbiased estimate of the unnormalised log posterior from a batch."""
         return self.log_prior(params) + self.scaled_log_likelihood(params, batch, key=key)
 
-    def perturb(self, params: Params, batch: Batch, noise: Array) -> Batch:
-        """The batch with noise of the likelihood's present scale added to its targets."""
-        scaled = self.likelihood.perturb(self.output(params, batch.x), batch.y, params.likelihood, noise)
-        return eqx.tree_at(lambda b: b.y, batch, scaled)
+    def scaled_tilt(self, params: Params, batch: Batch, noise: Array) -> Float[Array, ""]:
+        """What noise on all targets adds to the log likelihood, estimated from the noise of a batch."""
+        tilt = self.likelihood.tilt(self.output(params, batch.x), params.likelihood, noise)
+        return batch.num_examples / tilt.shape[0] * jnp.sum(tilt)
 
     # ---- outputs
 
@@ -174,7 +175,7 @@ class Model(eqx.Module):
 
     def output_size(self, x_shape: tuple[int, ...], dtype: Any) -> int:
         """How many outputs the network gives for an input of this shape, found without computing anything."""
-        params = Params(eqx.filter(self.network, self._is_random()), {}, {})
+        params = Params(eqx.filter(self.network, self.is_random()), {}, {})
         x = jax.ShapeDtypeStruct((2, *x_shape), dtype)
         try:
             output = eqx.filter_eval_shape(lambda p, x: self.output(p, x), params, x)

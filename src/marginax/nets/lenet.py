@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -16,15 +15,16 @@ from marginax.nets.initialisers import Initialiser, glorot, he
 
 KERNEL = 5
 POOL = 2
+_INCREASING = (jax.nn.relu, jax.nn.softplus, jax.nn.sigmoid, jax.nn.tanh, jnp.tanh, jax.nn.elu)
 
 
 @register
 class LeNet(eqx.Module):
     """Convolutions with max-pooling, then one hidden fully connected layer (LeCun et al., 1998).
 
-    Every convolution has filters of 5x5, no padding, and is followed by pooling of 2x2; with the default sizes this is
-    the network of many Bayesian comparisons on MNIST. Call it on one image, or on many with `jax.vmap` or `call_batch`.
-    Dropout acts after every layer but the last whenever a key is given and is off without one.
+    Every convolution has filters of 5x5 and no padding, and is followed by pooling of 2x2; with the default sizes
+    this is the network of many Bayesian comparisons on MNIST. Call it on one image, or on many with `jax.vmap` or
+    `call_batch`. Dropout acts after every layer but the last whenever a key is given and is off without one.
 
     Args:
         in_shape: (channels, height, width) of an image.
@@ -82,21 +82,32 @@ class LeNet(eqx.Module):
 
     def __call__(self, x: Float[Array, "..."], *, key: Array | None = None) -> Float[Array, " out_size"]:
         """Outputs of one image of shape `in_shape`, or (height, width) if it has one channel."""
-        return self.call_batch(jnp.asarray(x)[None], key=key)[0]
+        self._check(x.shape)
+        h = x.reshape(self.in_shape)
+        for i, layer in enumerate(self.convolutions):
+            h = self._drop(self._activate_and_pool(layer(h)), i, key)
+        h = self.activation(self.hidden(h.ravel()))
+        return self.output(self._drop(h, len(self.convolutions), key))
 
     def call_batch(self, xs: Float[Array, "num ..."], *, key: Array | None = None) -> Float[Array, "num out_size"]:
-        """Outputs of many images, as `jax.vmap` of a call gives them, each with dropout of its own."""
-        if xs.shape[1:] not in (self.in_shape, *([self.in_shape[1:]] if self.in_shape[0] == 1 else [])):
-            raise ValueError(f"images must have shape {self.in_shape}, got {xs.shape[1:]}")
+        """Outputs of many images, as `jax.vmap` of a call gives them, each with a dropout mask of its own."""
+        self._check(xs.shape[1:])
         # The examples stay on the last axis all the way: no layer has to transpose.
         h = jnp.moveaxis(xs.reshape(-1, *self.in_shape), 0, -1)
         for i, layer in enumerate(self.convolutions):
-            h = _activate_and_pool(self.activation, layer.batch_last(h))
-            h = self._drop(h, i, key)
-        h = h.reshape(-1, h.shape[-1])
-        h = self.activation(_dense(self.hidden, h))
-        h = self._drop(h, len(self.convolutions), key)
-        return _dense(self.output, h).T
+            h = self._drop(self._activate_and_pool(layer.call_batch_last(h)), i, key)
+        h = self.activation(_dense(self.hidden, h.reshape(-1, h.shape[-1])))
+        return _dense(self.output, self._drop(h, len(self.convolutions), key)).T
+
+    def _check(self, shape: tuple[int, ...]) -> None:
+        if shape != self.in_shape and (1, *shape) != self.in_shape:
+            raise ValueError(f"x must be an image of shape {self.in_shape}, got {shape}")
+
+    def _activate_and_pool(self, h: Array) -> Array:
+        # The maximum commutes with an increasing function, which then has a quarter of the work.
+        if self.activation in _INCREASING:
+            return self.activation(max_pool2d(h, POOL))
+        return max_pool2d(self.activation(h), POOL)
 
     def _drop(self, h: Array, layer: int, key: Array | None) -> Array:
         if key is None or self.dropout == 0:
@@ -153,15 +164,8 @@ def _linear(initialiser: Initialiser, in_size: int, out_size: int, key: Array) -
     return eqx.tree_at(lambda linear: (linear.weight, linear.bias), layer, weights)
 
 
-def _initialiser(activation: Any) -> Initialiser:
+def _initialiser(activation: Callable[[Array], Array]) -> Initialiser:
     return glorot() if activation in (jnp.tanh, jax.nn.tanh, jax.nn.sigmoid) else he()
-
-
-def _activate_and_pool(activation: Any, h: Array) -> Array:
-    # The maximum commutes with an increasing function, which then has a quarter of the work.
-    if activation in (jax.nn.relu, jnp.tanh, jax.nn.tanh, jax.nn.sigmoid):
-        return activation(max_pool2d(h, POOL))
-    return max_pool2d(activation(h), POOL)
 
 
 def _dense(layer: eqx.nn.Linear, h: Float[Array, "in_size num"]) -> Float[Array, "out_size num"]:

@@ -68,7 +68,9 @@ class Draws(AbstractPosterior):
         """All draws, or `num` of them evenly spaced."""
         del key
         flat = self.flat()
-        total = stack_of(flat)
-        if num is None or num >= total:
-            return flat, None
-        return take(flat, np.linspace(0, total - 1, num).round().astype(int)), None
+        return (flat if num is None or num >= stack_of(flat) else self.centres(num)), None
+
+    def centres(self, num: int) -> Params:
+        """Evenly spaced draws, from all chains."""
+        flat = self.flat()
+        return take(flat, np.linspace(0, stack_of(flat) - 1, num).round().astype(int))

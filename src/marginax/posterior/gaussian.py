@@ -1,16 +1,19 @@
 """A normal distribution over weights: Laplace, SWAG and variational posteriors."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax.curvature import AbstractCovariance
 from marginax.data import DataSpec
 from marginax.files import register
 from marginax.model import Model, Params
+from marginax.posterior.linearised import Displaced, Linearised
 from marginax.posterior.posterior import AbstractPosterior
 from marginax.posterior.record import FitRecord
 
@@ -28,6 +31,7 @@ class Gaussian(AbstractPosterior):
         spec: shapes and scaling of the data.
         record: the story of the fit.
         key: seed of predictions.
+        linearised: predict with the network's linearisation at the mean, as the Laplace approximation wants.
     """
 
     model: Model
@@ -36,6 +40,7 @@ class Gaussian(AbstractPosterior):
     spec: DataSpec | None = None
     record: FitRecord = eqx.field(default_factory=FitRecord)
     key: PRNGKeyArray | None = None
+    linearised: bool = False
 
     @property
     def is_point(self) -> bool:
@@ -55,9 +60,19 @@ class Gaussian(AbstractPosterior):
         """Log density at one setting of the parameters."""
         return self.covariance.log_prob(ravel_pytree(params)[0] - ravel_pytree(self.mean)[0])
 
-    def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[Params, np.ndarray | None]:
+    def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[PyTree, np.ndarray | None]:
         """Fresh draws, 100 unless told otherwise."""
-        return self.sample_params(DEFAULT_NUM_SAMPLES if num is None else num, key=key), None
+        num = DEFAULT_NUM_SAMPLES if num is None else num
+        params = self.sample_params(num, key=key)
+        return (Displaced(self.centres(num), params) if self.linearised else params), None
+
+    def centres(self, num: int) -> Params:
+        """The mean."""
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num, *leaf.shape)), self.mean)
+
+    def predictive_model(self) -> Any:
+        """The model, or its linearisation."""
+        return Linearised(self.model) if self.linearised else self.model
 
 
 @register
@@ -94,6 +109,8 @@ class Mixture(AbstractPosterior):
         first = jax.tree.structure(self.components[0].model)
         if any(jax.tree.structure(c.model) != first for c in self.components):
             raise ValueError("components must be posteriors of the same model")
+        if len({type(c.predictive_model()) for c in self.components}) > 1:
+            raise ValueError("components must all be linearised, or none of them")
         values = np.ones(len(self.components)) if weights is None else np.asarray(weights, np.float64)
         if values.shape != (len(self.components),) or not np.all(values > 0):
             raise ValueError(f"weights must be {len(self.components)} positive numbers, got {weights!r}")
@@ -106,6 +123,16 @@ class Mixture(AbstractPosterior):
     def model(self) -> Model:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The model that all components share."""
         return self.components[0].model
+
+    def centres(self, num: int) -> Params:
+        """The components' centres, in turn."""
+        chosen = np.linspace(0, len(self.components) - 1, num).round().astype(int)
+        parts = [self.components[i].centres(int((chosen == i).sum())) for i in np.unique(chosen)]
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+    def predictive_model(self) -> Any:
+        """That of the components."""
+        return self.components[0].predictive_model()
 
     @property
     def is_point(self) -> bool:
@@ -129,7 +156,7 @@ class Mixture(AbstractPosterior):
         back = np.argsort(np.concatenate(order))
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[back], *parts)
 
-    def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[Params, np.ndarray | None]:
+    def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[PyTree, np.ndarray | None]:
         """The components' own supports, weighted."""
         share = None if num is None else max(1, num // len(self.components))
         parts, log_weights = [], []

@@ -36,11 +36,19 @@ class AbstractPosterior(eqx.Module):
         """Parameters drawn from the posterior, stacked along a leading axis of `num`."""
 
     @abc.abstractmethod
-    def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[Params, np.ndarray | None]:
+    def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[PyTree, np.ndarray | None]:
         """Stacked parameters that stand for the posterior in averages, with log weights (None: equal).
 
         With `num=None` a posterior made of draws gives all of them.
         """
+
+    @abc.abstractmethod
+    def centres(self, num: int) -> Params:
+        """Typical parameters to start `num` chains from, stacked: draws evenly spaced, or means."""
+
+    def predictive_model(self) -> Any:
+        """What turns an element of the support into a predictive distribution."""
+        return self.model
 
     @property
     @abc.abstractmethod
@@ -80,7 +88,7 @@ class AbstractPosterior(eqx.Module):
         x = self.spec.check_x(x)
         base = self.key if key is None else as_key(key)
         params, log_weights = self.support(num_samples, key=jax.random.key(0) if base is None else base)
-        return predict(self.model, params, x, spec=self.spec, log_weights=log_weights)
+        return predict(self.predictive_model(), params, x, spec=self.spec, log_weights=log_weights)
 
     def summary(self) -> Summary:
         """What was run, how long it took, and what to be wary of; print it."""

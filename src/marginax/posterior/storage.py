@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
+import jax
 
 from marginax.files import FileError, decode, encode, read_bundle, write_bundle
 from marginax.files.disk import naming
-from marginax.model import Model
+from marginax.model import Model, Params
 
 if TYPE_CHECKING:
     from marginax.posterior.posterior import AbstractPosterior
@@ -76,15 +77,28 @@ def load(path: str | os.PathLike[str], *, model: Model | None = None) -> "Abstra
 
 
 def _without_model(posterior: Any) -> Any:
-    return _map_models(posterior, lambda _: _MODEL_MISSING)
+    """The posterior with a note in place of the model, and weights as plain lists, whatever class the network has."""
+
+    def plain(node: Any) -> Any:
+        if isinstance(node, Params):
+            return Params(tuple(jax.tree.leaves(node.network)), node.likelihood, node.prior)
+        return _MODEL_MISSING if isinstance(node, Model) else node
+
+    return jax.tree.map(plain, posterior, is_leaf=_is_part)
 
 
 def _with_model(posterior: Any, model: Model) -> Any:
-    return _map_models(posterior, lambda _: model)
+    structure = jax.tree.structure(eqx.filter(model.network, model.is_random()))
+
+    def whole(node: Any) -> Any:
+        if isinstance(node, Params):
+            if len(node.network) != structure.num_leaves:
+                raise FileError("its weights do not fit the model")
+            return Params(jax.tree.unflatten(structure, node.network), node.likelihood, node.prior)
+        return model if isinstance(node, str) and node == _MODEL_MISSING else node
+
+    return jax.tree.map(whole, posterior, is_leaf=_is_part)
 
 
-def _map_models(posterior: Any, change: Any) -> Any:
-    if hasattr(posterior, "components"):
-        parts = tuple(_map_models(part, change) for part in posterior.components)
-        return eqx.tree_at(lambda p: p.components, posterior, parts)
-    return eqx.tree_at(lambda p: p.model, posterior, change(None))
+def _is_part(node: Any) -> bool:
+    return isinstance(node, Model | Params)

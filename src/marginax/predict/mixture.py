@@ -85,7 +85,9 @@ class Mixture:
     def sample(self, num: int, *, key: PRNGKeyArray) -> Num[np.ndarray, "num n d"]:
         """Pick a draw, then sample its distribution at all rows; `num` times."""
         pick_key, noise_key = jax.random.split(key)
-        picks = np.asarray(jax.random.categorical(pick_key, jnp.asarray(self.log_weights), shape=(num,)))
+        ladder = np.cumsum(np.exp(self.log_weights))
+        uniform = np.asarray(jax.random.uniform(pick_key, (num,)), np.float64)
+        picks = np.searchsorted(ladder, uniform * ladder[-1], side="right")
         keys = jax.random.split(noise_key, num)
         size = chunk_size(num, self._limit(self.num_rows))
         parts = []

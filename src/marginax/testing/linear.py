@@ -93,10 +93,10 @@ class LinearGaussian(AbstractProblem):
 
     def log_joint(self, theta: Float[np.ndarray, "*s d"]) -> Float[np.ndarray, "*s"]:
         """Normal likelihood and prior."""
-        log_likelihood = log_normal(self.y, theta @ self.features(self.x).T, self.noise_scale).sum(-1)
-        if np.isinf(self.prior_scale):
-            return log_likelihood
-        return log_likelihood + log_normal(theta, 0.0, self.prior_scale).sum(-1)
+        total = log_normal(self.y, theta @ self.features(self.x).T, self.noise_scale).sum(-1)
+        if np.isfinite(self.prior_scale):
+            total = total + log_normal(theta, 0.0, self.prior_scale).sum(-1)
+        return np.asarray(total)
 
     @cached_property
     def log_evidence(self) -> float:

@@ -50,7 +50,8 @@ class Logistic(AbstractProblem):
     def log_joint(self, theta: Float[np.ndarray, "*s 2"]) -> Float[np.ndarray, "*s"]:
         """Bernoulli likelihood and normal prior."""
         signed = theta @ (np.where(self.y == 1, 1.0, -1.0)[:, None] * self.x).T
-        return -np.logaddexp(0.0, -signed).sum(-1) + log_normal(theta, 0.0, self.prior_scale).sum(-1)
+        log_likelihood = -np.logaddexp(0.0, -signed).sum(-1)
+        return np.asarray(log_likelihood + log_normal(theta, 0.0, self.prior_scale).sum(-1))
 
     @cached_property
     def _mode_and_precision(self) -> tuple[np.ndarray, np.ndarray]:

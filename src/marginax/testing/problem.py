@@ -144,7 +144,7 @@ def single(values: np.ndarray) -> Float[np.ndarray, "*shape"]:
 
 def log_normal(value: np.ndarray, loc: np.ndarray | float, scale: np.ndarray | float) -> np.ndarray:
     """Log density of a normal distribution, per element."""
-    return -0.5 * ((value - loc) / scale) ** 2 - np.log(scale) - 0.5 * LOG_2PI
+    return np.asarray(-0.5 * ((value - loc) / scale) ** 2 - np.log(scale) - 0.5 * LOG_2PI)
 
 
 def moments(

@@ -81,7 +81,7 @@ class TanhNetwork(AbstractProblem):
         units = np.tanh(weight[..., None] * self.x[:, 0] + bias[..., None])
         mean = shift + (output[..., None] * units).sum(-2)
         log_likelihood = log_normal(self.y, mean, self.noise_scale).sum(-1)
-        return log_likelihood + log_normal(theta, 0.0, self.prior_scale).sum(-1)
+        return np.asarray(log_likelihood + log_normal(theta, 0.0, self.prior_scale).sum(-1))
 
     @cached_property
     def _units(self) -> tuple[_Units, _Units]:

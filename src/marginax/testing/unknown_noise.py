@@ -62,7 +62,8 @@ class LinearUnknownNoise(AbstractProblem):
         weights, log_scale = theta[..., :-1], theta[..., -1]
         log_likelihood = log_normal(self.y, weights @ self.x.T, np.exp(log_scale)[..., None]).sum(-1)
         log_prior = log_normal(weights, 0.0, self.prior_scale).sum(-1)
-        return log_likelihood + log_prior + log_normal(log_scale, self.log_scale_loc, self.log_scale_scale)
+        log_prior += log_normal(log_scale, self.log_scale_loc, self.log_scale_scale)
+        return np.asarray(log_likelihood + log_prior)
 
     def _given(self, log_scale: Float[np.ndarray, " k"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Means, covariances and log marginal densities of (y, log s) at values of log s."""

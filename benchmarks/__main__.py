@@ -1,0 +1,37 @@
+"""`python -m benchmarks NAME`: run one benchmark, print its table, save its record under benchmarks/results."""
+
+import argparse
+import importlib
+import os
+import sys
+
+from benchmarks import arena, report
+
+NAMES = ("mlp_step", "lenet_step", "ensemble_step", "ensemble_bde", "import_time", "uci")
+
+
+def main(arguments: list[str]) -> None:
+    """Run the benchmark that the first argument names."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Ours against named peers.")
+    parser.add_argument("name", choices=NAMES, help="which benchmark")
+    parser.add_argument("--repeats", type=int, default=9, help="interleaved repeats (default 9)")
+    if not arguments:
+        parser.print_help()
+        raise SystemExit(2)
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    module = importlib.import_module(f"benchmarks.{arguments[0]}") if arguments[0] in NAMES else None
+    if module is not None and not hasattr(module, "ENTRY"):  # not a race but a table of its own
+        module.main(arguments[1:])
+        return
+    options = parser.parse_args(arguments)
+    assert module is not None
+    console = report.console()
+    with report.progress(console) as say:
+        results = arena.compete(options.name, module.ENTRY, options.repeats, say)
+    report.show(module.ENTRY, results, console)
+    path = report.save(options.name, module.ENTRY, results)
+    console.print(f"saved: benchmarks/results/{path.name}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

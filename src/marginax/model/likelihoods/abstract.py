@@ -1,0 +1,66 @@
+"""What a likelihood is."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Num
+
+Unknowns = dict[str, Any]
+
+
+class AbstractLikelihood(eqx.Module):
+    """p(y | output of the network, unknowns)."""
+
+    @abc.abstractmethod
+    def num_targets(self, output_size: int) -> int:
+        """How many targets an output of this size describes; ValueError if it fits none."""
+
+    @abc.abstractmethod
+    def check(self, output_size: int, y: np.ndarray) -> None:
+        """Raise a ValueError that names `y` or `network` if the two cannot belong together."""
+
+    @abc.abstractmethod
+    def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> Any:
+        """The distribution of the target given the output."""
+
+    def init(self, output_size: int) -> Unknowns:
+        """Starting values of the unconstrained unknowns."""
+        del output_size
+        return {}
+
+    def log_prior(self, unknowns: Unknowns) -> Float[Array, ""]:
+        """Log prior density of the unknowns, in their unconstrained coordinates."""
+        del unknowns
+        return jnp.zeros(())
+
+    def log_prob(self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns) -> Float[Array, " n"]:
+        """Log probability of each target, summed over its outputs."""
+        y = y[:, None] if y.ndim == 1 else y
+        return jnp.sum(self.distribution(output, unknowns).log_prob(y), axis=-1)
+
+    def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
+        """Fisher information of the outputs: the expected curvature of the negative log likelihood."""
+        raise NotImplementedError(f"{type(self).__name__} has no Fisher information: it cannot be used with curvature")
+
+    def tilt(self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]) -> Float[Array, " n"]:
+        r"""What noisy targets add to the log likelihood: $(y' - y)\,\eta$ with $y' - y$ of the targets' own spread.
+
+        For randomise-then-optimise sampling; `noise` is standard normal, $\eta$ the natural parameter that the network
+        gives. The spread is held fixed, so that a learned scale does not have to explain the noise that was added.
+        Zero where it is undefined.
+        """
+        del unknowns, noise
+        return jnp.zeros(output.shape[0])
+
+
+def check_width(output_size: int, num_targets: int, y: np.ndarray) -> None:
+    """Raise unless y has as many columns as the outputs describe."""
+    width = 1 if y.ndim == 1 else y.shape[1]
+    if width != num_targets:
+        raise ValueError(
+            f"network gives {output_size} outputs, which describe {num_targets} targets, but y has {width}: "
+            f"change the network's out_size or y (shape {y.shape})"
+        )

@@ -1,0 +1,148 @@
+"""Likelihoods made from others, or from any function."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Num
+
+from marginax.files import register
+from marginax.model.likelihoods.abstract import AbstractLikelihood, Unknowns
+
+
+class CustomOutput(eqx.Module):
+    """The conditional distribution of a custom likelihood: it can do what the user's functions can."""
+
+    output: Float[Array, "*n k"]
+    shift: Array
+    factor: Array
+    likelihood: "Custom"
+
+    def log_prob(self, value: Array) -> Float[Array, "*n 1"]:
+        """Log density in the user's units, joint over outputs."""
+        standard = (value - self.shift) / self.factor
+        dims = self.output.shape[:-1]
+        flat = jnp.broadcast_to(standard, (*dims, standard.shape[-1])).reshape(-1, standard.shape[-1])
+        if self.likelihood.scalar_target:
+            flat = flat[:, 0]
+        result = jax.vmap(self.likelihood.log_prob_function)(self.output.reshape(-1, self.output.shape[-1]), flat)
+        jacobian = jnp.sum(jnp.log(jnp.broadcast_to(jnp.abs(self.factor), standard.shape[-1:])))
+        return result.reshape(*dims, 1) - jacobian
+
+    def affine(self, shift: Array, factor: Array) -> "CustomOutput":
+        """The distribution of shift + factor * y."""
+        return CustomOutput(self.output, shift + factor * self.shift, factor * self.factor, self.likelihood)
+
+    def _call(self, name: str) -> Array:
+        function = getattr(self.likelihood, name)
+        if function is None:
+            raise AttributeError(f"this likelihood has no {name}: pass {name}= to mx.likelihoods.Custom")
+        dims = self.output.shape[:-1]
+        values = jax.vmap(function)(self.output.reshape(-1, self.output.shape[-1]))
+        return values.reshape(*dims, -1)
+
+    @property
+    def mean(self) -> Array:
+        """Conditional mean, if the user gave one."""
+        return self.shift + self.factor * self._call("mean_function")
+
+    @property
+    def variance(self) -> Array:
+        """Conditional variance, if the user gave one."""
+        return self.factor**2 * self._call("variance_function")
+
+
+@register
+class Custom(AbstractLikelihood):
+    """Any log probability: `log_prob_function(output, y)` of one example, with JAX operations.
+
+    Args:
+        log_prob_function: (output of shape (k,), y of one example) -> scalar.
+        mean_function: output -> mean of y, needed for `prediction.mean`.
+        variance_function: output -> variance of y, needed for `prediction.aleatoric`.
+        scalar_target: whether y of one example is a scalar (default) or a vector.
+
+    >>> cauchy = Custom(lambda f, y: -jnp.log(jnp.pi * (1 + (y - f[0]) ** 2)))
+    >>> cauchy.log_prob(jnp.zeros((2, 1)), jnp.zeros(2), {}).round(3).tolist()
+    [-1.1449999809265137, -1.1449999809265137]
+    """
+
+    log_prob_function: Callable[[Array, Array], Array]
+    mean_function: Callable[[Array], Array] | None = None
+    variance_function: Callable[[Array], Array] | None = None
+    scalar_target: bool = True
+
+    def num_targets(self, output_size: int) -> int:
+        """Unknown in general; only the user's function can tell."""
+        return output_size
+
+    def check(self, output_size: int, y: np.ndarray) -> None:
+        """The function must give a scalar."""
+        if (y.ndim == 1) != self.scalar_target:
+            raise ValueError(f"y has shape {y.shape}, but Custom has scalar_target={self.scalar_target}")
+        example = jax.ShapeDtypeStruct(y.shape[1:], y.dtype)
+        result = jax.eval_shape(self.log_prob_function, jax.ShapeDtypeStruct((output_size,), jnp.float32), example)
+        if getattr(result, "shape", None) != ():
+            raise ValueError(f"log_prob_function must return a scalar for one example, got {result}")
+
+    def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> CustomOutput:
+        """A distribution that knows as much as the user's functions."""
+        del unknowns
+        return CustomOutput(output, jnp.zeros(()), jnp.ones(()), self)
+
+    def log_prob(self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns) -> Float[Array, " n"]:
+        """The user's function, per example."""
+        del unknowns
+        return jax.vmap(self.log_prob_function)(output, y)
+
+
+@register
+class Tempered(AbstractLikelihood):
+    """A likelihood raised to the power 1/temperature in the posterior; predictions use it untempered.
+
+    Args:
+        likelihood: what is tempered.
+        temperature: > 0; below 1 the data count for more (a cold posterior), above 1 for less.
+    """
+
+    likelihood: AbstractLikelihood
+    temperature: float = 1.0
+
+    def __check_init__(self):
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be > 0, got {self.temperature}")
+
+    def num_targets(self, output_size: int) -> int:
+        """As the likelihood inside."""
+        return self.likelihood.num_targets(output_size)
+
+    def check(self, output_size: int, y: np.ndarray) -> None:
+        """As the likelihood inside."""
+        self.likelihood.check(output_size, y)
+
+    def init(self, output_size: int) -> Unknowns:
+        """As the likelihood inside."""
+        return self.likelihood.init(output_size)
+
+    def log_prior(self, unknowns: Unknowns) -> Float[Array, ""]:
+        """As the likelihood inside."""
+        return self.likelihood.log_prior(unknowns)
+
+    def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> Any:
+        """As the likelihood inside: temperature is a choice about inference, not about the noise."""
+        return self.likelihood.distribution(output, unknowns)
+
+    def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
+        """As the likelihood inside, divided by the temperature."""
+        return self.likelihood.fisher(output, unknowns) / self.temperature
+
+    def log_prob(self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns) -> Float[Array, " n"]:
+        """Log probability divided by the temperature."""
+        return self.likelihood.log_prob(output, y, unknowns) / self.temperature
+
+    def tilt(self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]) -> Float[Array, " n"]:
+        """Noise of the tempered spread."""
+        return self.likelihood.tilt(output, unknowns, noise) / jnp.sqrt(self.temperature)

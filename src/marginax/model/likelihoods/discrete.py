@@ -1,0 +1,127 @@
+"""Likelihoods of labels and counts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Num
+
+from marginax.files import register
+from marginax.model import distributions as dist
+from marginax.model.likelihoods.abstract import AbstractLikelihood, Unknowns, check_width
+
+
+def _check_counts(y: np.ndarray, highest: int | None, name: str) -> None:
+    if np.issubdtype(y.dtype, np.floating) and not np.all(y == np.round(y)):
+        raise ValueError(f"y must hold whole numbers for {name}, got {y[y != np.round(y)][0]}")
+    if y.min() < 0 or (highest is not None and y.max() > highest):
+        limits = ">= 0" if highest is None else f"between 0 and {highest}"
+        wrong = y.min() if y.min() < 0 else y.max()
+        raise ValueError(f"y must be {limits} for {name}, got {wrong}")
+
+
+@register
+class Bernoulli(AbstractLikelihood):
+    """Yes or no: the network gives a logit per target."""
+
+    def num_targets(self, output_size: int) -> int:
+        """One target per logit."""
+        return output_size
+
+    def check(self, output_size: int, y: np.ndarray) -> None:
+        """Zeros and ones."""
+        check_width(output_size, output_size, y)
+        _check_counts(y, 1, "Bernoulli()")
+
+    def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
+        """p (1 - p)."""
+        del unknowns
+        p = jax.nn.sigmoid(output)
+        return jax.vmap(jnp.diag)(p * (1 - p))
+
+    def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.Bernoulli:
+        """Bernoulli with the network's logits."""
+        del unknowns
+        return dist.Bernoulli(output)
+
+    def tilt(self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]) -> Float[Array, " n"]:
+        """Noise with the variance of a coin."""
+        del unknowns
+        p = jax.nn.sigmoid(jax.lax.stop_gradient(output))
+        return jnp.sum(noise * jnp.sqrt(p * (1 - p)) * output, axis=-1)
+
+
+@register
+class Categorical(AbstractLikelihood):
+    """One of K classes: the network gives K logits, the target is a label 0..K-1."""
+
+    def num_targets(self, output_size: int) -> int:
+        """A single label."""
+        if output_size < 2:
+            raise ValueError(f"network must give at least 2 logits for Categorical(), got {output_size}")
+        return 1
+
+    def check(self, output_size: int, y: np.ndarray) -> None:
+        """Labels in range."""
+        self.num_targets(output_size)
+        if y.ndim != 1:
+            raise ValueError(f"y must be labels of shape (n,) for Categorical(), got {y.shape}")
+        _check_counts(y, output_size - 1, f"Categorical() with {output_size} logits")
+
+    def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
+        """diag(p) - p p'."""
+        del unknowns
+        p = jax.nn.softmax(output)
+        return jax.vmap(jnp.diag)(p) - p[:, :, None] * p[:, None, :]
+
+    def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.Categorical:
+        """Categorical with the network's logits."""
+        del unknowns
+        return dist.Categorical(output)
+
+    def log_prob(self, output: Float[Array, "n k"], y: Num[Array, " n"], unknowns: Unknowns) -> Float[Array, " n"]:
+        """Log softmax at the label."""
+        del unknowns
+        picked = jnp.take_along_axis(output, y.astype(jnp.int32)[:, None], axis=-1, mode="promise_in_bounds")
+        return picked[:, 0] - jax.nn.logsumexp(output, axis=-1)
+
+    def tilt(self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]) -> Float[Array, " n"]:
+        """Noise with the covariance diag(p) - p p' of a one-hot label."""
+        del unknowns
+        p = jax.nn.softmax(jax.lax.stop_gradient(output))
+        part = jnp.sqrt(p) * noise
+        return jnp.sum((part - p * jnp.sum(part, axis=-1, keepdims=True)) * output, axis=-1)
+
+
+@register
+class Poisson(AbstractLikelihood):
+    """Counts: the network gives the log rate per target."""
+
+    def num_targets(self, output_size: int) -> int:
+        """One count per log rate."""
+        return output_size
+
+    def check(self, output_size: int, y: np.ndarray) -> None:
+        """Whole numbers from 0."""
+        check_width(output_size, output_size, y)
+        _check_counts(y, None, "Poisson()")
+
+    def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
+        """The rate."""
+        del unknowns
+        return jax.vmap(jnp.diag)(jnp.exp(output))
+
+    def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.Poisson:
+        """Poisson with the exponential of the output as rate."""
+        del unknowns
+        return dist.Poisson(jnp.exp(output))
+
+    def log_prob(self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns) -> Float[Array, " n"]:
+        """Log mass, computed from the log rate."""
+        del unknowns
+        y = (y[:, None] if y.ndim == 1 else y).astype(output.dtype)
+        return jnp.sum(y * output - jnp.exp(output) - jax.lax.lgamma(y + 1.0), axis=-1)
+
+    def tilt(self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]) -> Float[Array, " n"]:
+        """Noise with the variance of a count."""
+        del unknowns
+        return jnp.sum(noise * jnp.exp(0.5 * jax.lax.stop_gradient(output)) * output, axis=-1)

@@ -1,0 +1,64 @@
+"""Every method keeps the promises that all methods make. A new method is one new row."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import marginax as mx
+from marginax.infer import LBFGS, MAP, MLE, SGD, AbstractMethod, Adam, AnchoredEnsemble, DeepEnsemble, EarlyStopping
+from marginax.testing import check_method
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method with a small budget, and how to run it."""
+
+    name: str
+    method: AbstractMethod
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A model and data of which nothing is known."""
+
+    model: mx.Model
+    data: tuple[np.ndarray, np.ndarray]
+
+
+def dropout() -> Problem:
+    """A classifier whose training is random beyond its batches."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(30, 2))
+    y = (x[:, 0] * x[:, 1] > 0).astype(np.int32)
+    network = mx.nets.MLP(in_size=2, hidden=(6,), out_size=2, activation=jnp.tanh, dropout=0.2, key=0)
+    return Problem(mx.Model(network, mx.likelihoods.Categorical()), (x, y))
+
+
+CASES = [
+    Case("MAP", MAP(num_epochs=10, batch_size=8)),
+    Case("MAP, L-BFGS", MAP(num_epochs=12, batch_size=None, optimiser=LBFGS())),
+    Case("MAP with dropout", MAP(num_epochs=20, batch_size=None), {"problem": dropout()}),
+    Case("MAP, early stopping", MAP(num_epochs=40, batch_size=None), {"hooks": (EarlyStopping(),)}),
+    Case(
+        "MAP, stopped early",
+        MAP(num_epochs=40, batch_size=None, optimiser=Adam(0.2)),
+        {"hooks": (EarlyStopping(0.3, patience=2, every_epochs=2),)},
+    ),
+    Case("MLE", MLE(num_epochs=20, batch_size=None, optimiser=SGD(0.05))),
+    Case("DeepEnsemble", DeepEnsemble(3, MAP(num_epochs=20, batch_size=None))),
+    Case("AnchoredEnsemble", AnchoredEnsemble(3, num_epochs=10, batch_size=8)),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_method_conforms(case):
+    check_method(case.method, **case.options)
+
+
+def test_a_single_chain_cannot_be_checked():
+    with pytest.raises(ValueError, match="num_chains must be at least 2"):
+        check_method(MAP(num_epochs=1), num_chains=1)
