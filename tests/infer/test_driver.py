@@ -273,6 +273,10 @@ BAD = {
     "learning_rate": (lambda m, d: Adam(learning_rate=-1.0), "learning_rate must be > 0, got -1.0"),
     "validation": (lambda m, d: EarlyStopping(1.5), "validation must be a fraction"),
     "members": (lambda m, d: DeepEnsemble(0), "num_members must be an int >= 1, got 0"),
+    "minibatches for an exact sampler": (
+        lambda m, d: mx.fit(m, mx.data.Minibatches(d, batch_size=10), mx.infer.NUTS(), key=0),
+        "data must come as one full batch for NUTS",
+    ),
     "flat anchors": (
         lambda m, d: mx.fit(
             mx.Model(m.network, m.likelihood, mx.priors.Flat()), d, mx.infer.AnchoredEnsemble(2), key=0

@@ -36,9 +36,7 @@ def reference(x, w, stride, padding):
 
 
 def close(actual, expected, tolerance=2e-4):
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), actual, expected
-    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), actual, expected)
 
 
 def operands(geometry):
@@ -48,8 +46,11 @@ def operands(geometry):
     return x, jax.random.normal(keys[1], (2, num_out, channels, *kernel)), stride, padding
 
 
-@pytest.mark.parametrize("mapped", MAPS)
-@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+@pytest.mark.parametrize(
+    ("geometry", "mapped"),
+    [(GEOMETRIES[1], mapped) for mapped in MAPS] + [(geometry, "networks_of_images") for geometry in GEOMETRIES],
+    ids=str,
+)
 def test_outputs_and_gradients_equal_those_of_xla(geometry, mapped):
     x, w, stride, padding = operands(geometry)
 
@@ -77,6 +78,8 @@ def test_higher_derivatives_equal_those_of_xla(geometry):
         reverse = jax.grad(lambda w: (gradient(x, w)[0] ** 2).sum() + (gradient(x, w)[1] ** 3).sum())(w[0])
         return product, reverse / jnp.abs(reverse).max()
 
+    derivatives = jax.jit(derivatives, static_argnums=0)
+
     def ours(x, w):
         return conv2d(x, w, stride=stride, padding=padding)
 
@@ -90,6 +93,8 @@ def test_jacobians_and_per_example_gradients_equal_those_of_xla():
         jacobians = jax.jacrev(f, (0, 1))(x[0], w[0]), jax.jacfwd(f, (0, 1))(x[0], w[0])
         per_example = jax.vmap(jax.grad(lambda w, x: jnp.sin(f(x, w)).sum()), (None, 0))(w[0], x)
         return jacobians, per_example
+
+    derivatives = jax.jit(derivatives, static_argnums=0)
 
     def ours(x, w):
         return conv2d(x, w, stride=stride, padding=padding)
@@ -142,9 +147,7 @@ def test_gradient_of_a_batch_is_one_joint_weight_gradient():
         return jax.vmap(lambda x: conv2d(x, w, stride=stride, padding=padding))(x).sum()
 
     jaxpr = jax.make_jaxpr(jax.grad(loss))(w[0])
-    shapes = [
-        e.outvars[0].aval.shape for e in jaxpr.eqns if e.primitive.name == "marginax_conv2d_weight_grad"
-    ]
+    shapes = [e.outvars[0].aval.shape for e in jaxpr.eqns if e.primitive.name == "marginax_conv2d_weight_grad"]
     assert shapes == [(1, *w[0].shape)]
 
 
@@ -191,12 +194,7 @@ def test_pooling_equals_reduce_window(size, mapped):
         a, b = map_over(lambda x, f=ours: f(x, size)), map_over(theirs)
         close(a(x), b(x))
         close(*[jax.grad(lambda x, f=f: jnp.sin(f(x)).sum())(x) for f in (a, b)])
-        close(
-            *[
-                jax.jvp(f, (x,), (jnp.cos(x),))[1]
-                for f in (a, jax.jit(map_over(lambda x, f=ours: f(x, size))))
-            ]
-        )
+        close(*[jax.jvp(f, (x,), (jnp.cos(x),))[1] for f in (a, jax.jit(map_over(lambda x, f=ours: f(x, size))))])
 
 
 def test_max_pooling_has_consistent_forward_and_reverse_derivatives():

@@ -174,9 +174,7 @@ def test_problems_can_be_saved_with_their_runs(tmp_path):
     problem = testing.linear_regression(2)
     posterior = mx.fit(problem.model, problem.data, mx.infer.MAP(num_epochs=2, batch_size=None), key=0)
     posterior.save(tmp_path / "run")
-    assert np.array_equal(
-        mx.load(tmp_path / "run").predict(problem.x).mean, posterior.predict(problem.x).mean
-    )
+    assert np.array_equal(mx.load(tmp_path / "run").predict(problem.x).mean, posterior.predict(problem.x).mean)
 
 
 def _assert_evidence(log_weight, log_evidence):

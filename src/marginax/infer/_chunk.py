@@ -91,7 +91,8 @@ def run_chunk(
 
 
 def _loop(fixed, model, method, source, states, keys, start, stop, batches):
-    phase = method.phases(source.spec.num_examples if batches is None else batches.num_examples)[fixed.phase]
+    num_examples = source.spec.num_examples if batches is None else batches.num_examples
+    phase = method.phases(num_examples, source.batch_size)[fixed.phase]
 
     def advance(state: State, key: PRNGKeyArray, step: Array, batch: Batch | None) -> tuple[State, Info]:
         if batch is None:

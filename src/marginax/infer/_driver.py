@@ -73,7 +73,7 @@ class Run:
             self._set_cursor(cursor)
         if fixed.mesh is not None:
             states = jax.device_put(states, jax.NamedSharding(fixed.mesh, jax.P("chain")))
-        phases = self.method.phases(self.source.spec.num_examples)
+        phases = self.method.phases(self.source.spec.num_examples, self.source.batch_size)
         with Progress(progress) as bar, Interrupt() as interrupt:
             while self.phase < len(phases):
                 phase = phases[self.phase]

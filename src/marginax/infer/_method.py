@@ -46,6 +46,11 @@ class AbstractMethod(eqx.Module):
     batch_size: eqx.AbstractVar[int | None]
 
     @property
+    def needs_full_batch(self) -> bool:
+        """Whether the method is wrong on minibatches; a source that gives them is then refused."""
+        return False
+
+    @property
     def num_chains(self) -> int:
         """How many chains to run when the user does not say."""
         return 1
@@ -59,8 +64,8 @@ class AbstractMethod(eqx.Module):
         """The state before the first step, for one chain that starts at `params`."""
 
     @abc.abstractmethod
-    def phases(self, num_examples: int) -> tuple[Phase, ...]:
-        """What is run, in order, on data of this size."""
+    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
+        """What is run, in order, on this many examples in batches of this many."""
 
     @abc.abstractmethod
     def posterior(self, model: Model, state: State, draws: PyTree, infos: Infos) -> AbstractPosterior:
@@ -75,13 +80,11 @@ def check_count(name: str, value: int | None, *, least: int = 1, optional: bool 
         raise ValueError(f"{name} must be an int >= {least}{' or None' if optional else ''}, got {value!r}")
 
 
-def num_steps_for(num_epochs: int | None, batch_size: int | None, num_examples: int) -> int:
+def num_steps_for(num_epochs: int | None, num_examples: int, batch_size: int) -> int:
     """Steps in a number of epochs; by default at least 10 epochs and at least 4,000 steps.
 
-    >>> num_steps_for(3, 32, 100), num_steps_for(None, None, 100), num_steps_for(None, 128, 60_000)
+    >>> num_steps_for(3, 100, 32), num_steps_for(None, 100, 100), num_steps_for(None, 60_000, 128)
     (10, 4000, 4688)
     """
-    size = num_examples if batch_size is None else min(batch_size, num_examples)
-    if num_epochs is None:
-        return max(4000, -(-10 * num_examples // size))
-    return -(-num_epochs * num_examples // size)
+    least = 1 if num_epochs is not None else 4000
+    return max(least, -(-(num_epochs or 10) * num_examples // batch_size))

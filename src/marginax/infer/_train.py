@@ -60,9 +60,14 @@ class AbstractTraining(AbstractMethod):
         del batch
         return TrainState(params, self.optimiser.build(1).init(cast(Any, params)), self.extra(model, params, key=key))
 
-    def phases(self, num_examples: int) -> tuple[Phase, ...]:
+    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """Train."""
-        return (Phase("train", num_steps_for(self.num_epochs, self.batch_size, num_examples), self.step),)
+        return (Phase("train", num_steps_for(self.num_epochs, num_examples, batch_size), self.step),)
+
+    @property
+    def needs_full_batch(self) -> bool:
+        """A line search on noise leads nowhere."""
+        return isinstance(self.optimiser, LBFGS)
 
     def step(self, model: Model, state: TrainState, batch: Batch, *, key: PRNGKeyArray) -> tuple[TrainState, TrainInfo]:
         """Climb by one step of the optimiser, which sees the objective per example."""
@@ -71,7 +76,7 @@ class AbstractTraining(AbstractMethod):
         def loss(params: Params) -> Float[Array, ""]:
             return -self.objective(model, params, batch, state.extra, key=key) / num_examples
 
-        transform: Any = self.optimiser.build(num_steps_for(self.num_epochs, self.batch_size, num_examples))
+        transform: Any = self.optimiser.build(num_steps_for(self.num_epochs, num_examples, batch.x.shape[0]))
         value, gradient = jax.value_and_grad(loss)(state.params)
         more: dict[str, Any] = {}
         if isinstance(self.optimiser, LBFGS):

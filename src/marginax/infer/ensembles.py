@@ -50,13 +50,22 @@ class DeepEnsemble(AbstractMethod):
         """As the member."""
         return self.member.batch_size
 
+    @property
+    def needs_full_batch(self) -> bool:
+        """As the member."""
+        return self.member.needs_full_batch
+
+    def continued(self) -> "DeepEnsemble":
+        """As the member."""
+        return DeepEnsemble(num_members=self.num_members, member=self.member.continued())  # pyright: ignore[reportCallIssue]
+
     def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> State:
         """As the member."""
         return self.member.init(model, params, batch, key=key)
 
-    def phases(self, num_examples: int) -> tuple[Phase, ...]:
+    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """As the member."""
-        return self.member.phases(num_examples)
+        return self.member.phases(num_examples, batch_size)
 
     def posterior(self, model: Model, state: State, draws: PyTree, infos: Infos) -> AbstractPosterior:
         """As the member, over all chains."""

@@ -69,13 +69,17 @@ class Laplace(AbstractMethod):
         training = None if self.training is None else self.training.init(model, params, batch, key=key)
         return LaplaceState(params, training, start_sums(self.structure, model), jnp.zeros((), jnp.int32))
 
-    def phases(self, num_examples: int) -> tuple[Phase, ...]:
+    @property
+    def needs_full_batch(self) -> bool:
+        """As in training."""
+        return self.training is not None and self.training.needs_full_batch
+
+    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """Train if asked, then one pass over the data."""
-        size = num_examples if self.batch_size is None else min(self.batch_size, num_examples)
-        curvature = Phase("curvature", -(-num_examples // size), self.curvature_step)
+        curvature = Phase("curvature", -(-num_examples // batch_size), self.curvature_step)
         if self.training is None:
             return (curvature,)
-        (train,) = self.training.phases(num_examples)
+        (train,) = self.training.phases(num_examples, batch_size)
         return (Phase(train.name, train.num_steps, self.train_step), curvature)
 
     def train_step(

@@ -84,9 +84,14 @@ class NUTS(AbstractMethod):
         size = sum(leaf.size for leaf in jax.tree.leaves(params))
         return NUTSState(params, value, gradient, averaging[0](0.1), mass[0](size), jnp.zeros((), jnp.int32))
 
-    def phases(self, num_examples: int) -> tuple[Phase, ...]:
+    @property
+    def needs_full_batch(self) -> bool:
+        """Leapfrog steps and acceptance need the exact density."""
+        return True
+
+    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """Adapt, then sample."""
-        del num_examples
+        del num_examples, batch_size
         sample = Phase("sample", self.num_samples * self.thin, self.sample_step, lambda s: s.params, self.thin)
         return (Phase("adapt", self.num_warmup, self.adapt_step), sample)
 

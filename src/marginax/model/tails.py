@@ -85,11 +85,19 @@ def student_sf(df: Array, z: Array) -> Array:
     centre = r < 1
     small = jnp.where(centre, jnp.square(sqrt_y), jnp.exp(log_x))
     bottom = jnp.where(centre, 1.5, a + 1)
-    above, below = jnp.ones_like(small), jnp.ones_like(small)
-    for k in reversed(range(60 if small.dtype.itemsize < 8 else 80)):
-        # Horner's rule for 1 + small (a + 1/2 + k) / (bottom + k) (...), without a division per term
-        below, top = below * ((bottom + k) / (k + 1)), above * small * ((a + (0.5 + k)) / (k + 1))
-        above = below + top
+    top = a + 0.5
+    num_terms = 60 if small.dtype.itemsize < 8 else 80
+
+    def ten_terms(i: ArrayLike, fraction: tuple[Array, Array]) -> tuple[Array, Array]:
+        """Horner's rule for 1 + small (top + k) / (bottom + k) (...), without a division per term."""
+        above, below = fraction
+        for j in range(10):
+            k = num_terms - 1.0 - j - 10.0 * i
+            below, above = below * (bottom + k) / (k + 1), above * small * (top + k) / (k + 1)
+            above = below + above
+        return above, below
+
+    above, below = jax.lax.fori_loop(0, num_terms // 10, ten_terms, (jnp.ones_like(a), jnp.ones_like(a)))
     tail = jnp.exp(a * log_x + log_gamma_ratio(a) - 0.5 * _LOG_PI) * sqrt_y * above / below
     return jnp.where(large, normal, jnp.where(centre, 0.5 - tail, 0.5 * tail / a))
 

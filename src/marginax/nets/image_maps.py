@@ -138,8 +138,12 @@ def _shift(y: Array, b: Array) -> Array:
 def _primitive(name: str, on_cpu: Callable, elsewhere: Callable, batch: Callable) -> Primitive:
     primitive = Primitive(f"marginax_{name}")
 
+    @functools.cache
+    def compiled(**params: Any) -> Callable:
+        return jax.jit(functools.partial(primitive.bind, **params))
+
     def evaluate(*operands: Array, **params: Any) -> Array:
-        return jax.jit(functools.partial(primitive.bind, **params))(*operands)
+        return compiled(**params)(*operands)
 
     def abstract_evaluate(*operands: Any, **params: Any) -> jax.core.ShapedArray:
         shape = jax.eval_shape(functools.partial(on_cpu, **params), *operands).shape

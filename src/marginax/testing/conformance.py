@@ -161,7 +161,8 @@ def _check_saved(case: _Case, posterior: AbstractPosterior) -> None:
 
 
 def _check_resume(case: _Case, reference: AbstractPosterior) -> None:
-    phases = case.method.phases(_num_rows(case, reference))
+    rows = _num_rows(case, reference)
+    phases = case.method.phases(rows, min(case.method.batch_size or rows, rows))
     places = tuple((phase.name, max(1, phase.num_steps // 2)) for phase in phases)
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
