@@ -15,6 +15,9 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Ours against named peers.")
     parser.add_argument("name", choices=NAMES, help="which benchmark")
     parser.add_argument("--repeats", type=int, default=9, help="interleaved repeats (default 9)")
+    parser.add_argument(
+        "--patience", type=float, default=120, help="seconds for times to be taken again on a busy machine (120)"
+    )
     if not arguments:
         parser.print_help()
         raise SystemExit(2)
@@ -27,7 +30,7 @@ def main(arguments: list[str]) -> None:
     assert module is not None
     console = report.console()
     with report.progress(console) as say:
-        results = arena.compete(options.name, module.ENTRY, options.repeats, say)
+        results = arena.compete(options.name, module.ENTRY, options.repeats, options.patience, say)
     report.show(module.ENTRY, results, console)
     path = report.save(options.name, module.ENTRY, results)
     console.print(f"saved: benchmarks/results/{path.name}")

@@ -1,15 +1,23 @@
-"""Runs the contestants in turn. All processes stay alive, but only one works at a time, so that whatever else the
-machine does falls on all of them alike."""
+"""Runs the contestants in turn.
+
+All processes stay alive, but only one works at a time, so that slow spells of the machine fall on all of them alike.
+A time taken while other processes were busy is taken again, as long as patience lasts.
+"""
 
 import json
 import statistics
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from benchmarks.entry import Contestant, Entry
+from benchmarks.entry import Contestant, Entry, Group
 from benchmarks.environments import ROOT, python_of
+from benchmarks.load import Others
 from benchmarks.worker import MARK
+
+BUSY = 0.3
+"""Cores used by others from which on a time does not count, if there is time to take it again."""
 
 
 @dataclass
@@ -19,6 +27,8 @@ class Result:
     contestant: Contestant
     versions: dict[str, str]
     seconds: list[float] = field(default_factory=list)
+    others: list[float] = field(default_factory=list)
+    """Cores that other processes used meanwhile."""
 
     @property
     def median(self) -> float:
@@ -52,10 +62,13 @@ class Worker:
         self.process.stdin.flush()
         return self._answer()["seconds"]
 
-    def seconds_per_step(self) -> float:
+    def measure(self) -> tuple[float, float]:
+        """Seconds per step, and the cores that others used meanwhile."""
+        others = Others(self.process.pid)
         short, long = self.contestant.units
         before = self.seconds(short)
-        return (self.seconds(long) - before) / self.contestant.steps
+        after = self.seconds(long)
+        return (after - before) / self.contestant.steps, others.cores()
 
     def close(self) -> None:
         assert self.process.stdin is not None
@@ -70,26 +83,49 @@ class Worker:
         raise SystemExit(f"{self.contestant.name} ended with exit code {self.process.wait()}; its error is above")
 
 
-def compete(name: str, entry: Entry, repeats: int, report: Callable[[str], None]) -> list[list[Result]]:
+class Patience:
+    """Seconds that may be spent on taking times again."""
+
+    def __init__(self, seconds: float):
+        self.left = seconds
+
+    def measure(self, worker: Worker) -> tuple[float, float]:
+        """A time from a quiet machine, or, when patience has run out, the next one."""
+        while True:
+            began = time.perf_counter()
+            seconds, others = worker.measure()
+            if others <= BUSY or self.left <= 0:
+                return seconds, others
+            time.sleep(1)
+            self.left -= time.perf_counter() - began
+
+
+def compete(
+    name: str, entry: Entry, repeats: int, patience: float, report: Callable[[str], None]
+) -> list[list[Result]]:
     """Results of all contestants, by group."""
-    return [_compete(name, number, entry, repeats, report) for number in range(len(entry.groups))]
+    return [_compete(name, i, entry.groups[i], repeats, Patience(patience), report) for i in range(len(entry.groups))]
 
 
-def _compete(name: str, number: int, entry: Entry, repeats: int, report: Callable[[str], None]) -> list[Result]:
-    group = entry.groups[number]
+def _compete(
+    name: str, number: int, group: Group, repeats: int, patience: Patience, report: Callable[[str], None]
+) -> list[Result]:
+    heading = f"{group.title}: " if group.title else ""
     workers: list[Worker] = []
     try:
         for index, contestant in enumerate(group.contestants):
-            report(f"{group.title}: start {contestant.name}" if group.title else f"start {contestant.name}")
+            report(f"{heading}start {contestant.name}")
             worker = Worker(name, number, index, contestant)
             workers.append(worker)
             for units in contestant.units:  # compile, and warm the caches
                 worker.seconds(units)
         results = [Result(worker.contestant, worker.versions) for worker in workers]
         for repeat in range(repeats):
-            report(f"{group.title}: repeat {repeat + 1}/{repeats}" if group.title else f"repeat {repeat + 1}/{repeats}")
+            report(f"{heading}repeat {repeat + 1}/{repeats}")
             for worker, result in zip(workers, results, strict=True):
-                result.seconds.append(worker.seconds_per_step())
+                seconds, others = patience.measure(worker)
+                result.seconds.append(seconds)
+                result.others.append(others)
         return results
     finally:
         for worker in workers:

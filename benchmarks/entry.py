@@ -1,7 +1,7 @@
 """What a benchmark consists of. Nothing but the standard library here: peers' environments import this too."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 Run = Callable[[int], Any]
@@ -83,4 +83,3 @@ class Entry:
     title: str
     groups: tuple[Group, ...]
     unit: str = "step"
-    notes: tuple[str, ...] = field(default=())

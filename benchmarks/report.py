@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.arena import Result, ratio
+from benchmarks.arena import BUSY, Result, ratio
 from benchmarks.entry import Entry
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -105,8 +105,10 @@ def show(entry: Entry, results: list[list[Result]], out: Console) -> None:
         word = "[green]met[/green]" if claim["met"] else "[red]missed[/red]"
         fraction = f"{claim['ours']} / {claim['peer']} = {claim['ratio']:.2f}"
         out.print(f"{where}{fraction}, target at most {claim['at_most']:g}: {word}")
-    for note in entry.notes:
-        out.print(note, style="dim")
+    disturbed = [load > BUSY for rows in results for row in rows for load in row.others]
+    if any(disturbed):
+        share = f"{sum(disturbed)} of {len(disturbed)}"
+        out.print(f"[yellow]Other processes were busy during {share} measurements: run it on a quiet machine.[/yellow]")
 
 
 def save(name: str, entry: Entry, results: list[list[Result]]) -> Path:
@@ -119,6 +121,7 @@ def save(name: str, entry: Entry, results: list[list[Result]]) -> Path:
                 "median": row.median,
                 "quartiles": row.quartiles,
                 "seconds": row.seconds,
+                "cores_used_by_others": row.others,
                 "steps_per_repeat": row.contestant.steps,
                 "versions": row.versions,
             }

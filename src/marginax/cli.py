@@ -28,7 +28,7 @@ def demo(
         answers = experiment.run(out, say=status.update)
     table = Table(title="y = 3x, measured ten times; what is y at x = 7, and how sure are we?")
     for i, name in enumerate(experiment.HEADER):
-        table.add_column(name, justify="left" if i == 0 else "right")
+        table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
     for answer in answers:
         table.add_row(*answer.row())
     console.print(table)

@@ -58,7 +58,7 @@ def measure() -> tuple[np.ndarray, np.ndarray]:
 def ask(method: AbstractMethod, name: str, *, key: int = 0) -> Answer:
     """Fit by one method and predict at the question and on a grid."""
     x, y = measure()
-    net = MLP(in_size=1, hidden=(32,), out_size=2, activation=jax.nn.tanh, key=key)
+    net = MLP(in_size=1, hidden=(50,), out_size=2, activation=jax.nn.silu, key=key)
     model = Model(net, likelihood=likelihoods.Gaussian(scale=likelihoods.FromNetwork(min_scale=0.02)))
     began = time.perf_counter()
     posterior = fit(model, standardise((x, y)), method, key=key, progress=False)
@@ -79,7 +79,13 @@ def draw(answers: list[Answer], path: Path) -> None:
     columns = min(3, len(answers))
     rows = -(-len(answers) // columns)
     figure, axes = plt.subplots(
-        rows, columns, figsize=(3.9 * columns, 3.0 * rows), sharex=True, sharey=True, squeeze=False
+        rows,
+        columns,
+        figsize=(3.9 * columns, 3.0 * rows),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
     )
     for ax, answer in zip(axes.flat, answers, strict=False):
         plot_band(ax, GRID, answer.on_grid, data=measure())
@@ -91,12 +97,11 @@ def draw(answers: list[Answer], path: Path) -> None:
     for ax in axes.flat[len(answers) :]:
         ax.axis("off")
     handles, labels = axes.flat[0].get_legend_handles_labels()
-    spare = len(axes.flat) > len(answers)
-    target: Any = axes.flat[-1] if spare else figure
-    target.legend(handles, labels, loc="center" if spare else "outside lower center", frameon=False, fontsize=10)
-    figure.supxlabel("x", fontsize=11)
-    figure.supylabel("y", fontsize=11)
-    figure.tight_layout()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=10)
+    for ax in axes[-1]:
+        ax.set_xlabel("x")
+    for ax in axes[:, 0]:
+        ax.set_ylabel("y")
     figure.savefig(path, dpi=140)
     plt.close(figure)
 

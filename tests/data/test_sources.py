@@ -153,7 +153,7 @@ def test_mapped_files_name_the_row_with_a_nan_and_refuse_foreign_files(mapped):
     with pytest.raises(ValueError, match="row 17"):
         source.batch(0, key=jax.random.key(0))
     (mapped / "text.npy").write_text("hello")
-    with pytest.raises(ValueError, match="x_path must be a readable .npy"):
+    with pytest.raises(ValueError, match=r"x_path must be a readable \.npy"):
         mx.data.MappedFiles(mapped / "text.npy", mapped / "y.npy", batch_size=2)
     with pytest.raises(ValueError, match="batch_size must be an int >= 1, got 0"):
         mx.data.MappedFiles(mapped / "x.npy", mapped / "y.npy", batch_size=0)

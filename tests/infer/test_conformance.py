@@ -29,6 +29,13 @@ class Problem:
     data: tuple[np.ndarray, np.ndarray]
 
 
+def curve() -> Problem:
+    """A regression on one input."""
+    x = np.random.default_rng(0).normal(size=(25, 1))
+    network = mx.nets.MLP(in_size=1, hidden=(5,), out_size=1, activation=jnp.tanh, key=0)
+    return Problem(mx.Model(network, mx.likelihoods.Gaussian()), (x, np.sin(2 * x[:, 0])))
+
+
 def dropout() -> Problem:
     """A classifier whose training is random beyond its batches."""
     rng = np.random.default_rng(0)
@@ -38,25 +45,39 @@ def dropout() -> Problem:
     return Problem(mx.Model(network, mx.likelihoods.Categorical()), (x, y))
 
 
+IMPATIENT = {"problem": curve(), "hooks": (EarlyStopping(0.3, patience=2, every_epochs=2),)}
+
 CASES = [
     Case("MAP", MAP(num_epochs=10, batch_size=8)),
-    Case("MAP, L-BFGS", MAP(num_epochs=12, batch_size=None, optimiser=LBFGS())),
     Case("MAP with dropout", MAP(num_epochs=20, batch_size=None), {"problem": dropout()}),
-    Case("MAP, early stopping", MAP(num_epochs=40, batch_size=None), {"hooks": (EarlyStopping(),)}),
-    Case(
-        "MAP, stopped early",
-        MAP(num_epochs=40, batch_size=None, optimiser=Adam(0.2)),
-        {"hooks": (EarlyStopping(0.3, patience=2, every_epochs=2),)},
-    ),
+    Case("MAP, stopped early", MAP(num_epochs=40, batch_size=None, optimiser=Adam(0.2)), IMPATIENT),
     Case("MLE", MLE(num_epochs=20, batch_size=None, optimiser=SGD(0.05))),
     Case("DeepEnsemble", DeepEnsemble(3, MAP(num_epochs=20, batch_size=None))),
-    Case("AnchoredEnsemble", AnchoredEnsemble(3, num_epochs=10, batch_size=8)),
+    Case("AnchoredEnsemble", AnchoredEnsemble(3, num_epochs=20, batch_size=None)),
 ]
+SLOW = [Case("MAP, L-BFGS", MAP(num_epochs=12, batch_size=None, optimiser=LBFGS()))]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def name_of(case: Case) -> str:
+    return case.name
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_method_conforms(case):
     check_method(case.method, **case.options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", SLOW, ids=name_of)
+def test_method_that_is_slow_to_compile_conforms(case):
+    check_method(case.method, **case.options)
+
+
+def test_the_case_that_stops_early_does():
+    case = next(case for case in CASES if case.name == "MAP, stopped early")
+    problem = case.options["problem"]
+    posterior = mx.fit(problem.model, problem.data, case.method, key=0, num_chains=3, hooks=case.options["hooks"])
+    assert posterior.record.num_steps["train"] < 40
 
 
 def test_a_single_chain_cannot_be_checked():

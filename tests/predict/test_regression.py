@@ -203,7 +203,7 @@ def test_inputs_are_standardised():
     assert prediction.mean.tolist() == [0.0, 2.0]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ["normal", "student", "poisson"])
 def test_samples_have_the_moments_of_the_mixture(name):
     model, make, _ = CASES[name]
     params = make(*_params())

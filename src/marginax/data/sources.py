@@ -1,7 +1,7 @@
 """Where batches come from. A source says what the batch of a step is, as a pure function of step and key."""
 
 import abc
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -29,7 +29,13 @@ class AbstractSource(eqx.Module):
     """A stream of batches. `on_host` sources are read by the driver between chunks instead of inside them."""
 
     on_host: ClassVar[bool]
-    batch_size: eqx.AbstractVar[int]
+    if TYPE_CHECKING:
+
+        @property
+        def batch_size(self) -> int: ...
+
+    else:
+        batch_size: eqx.AbstractVar[int]
 
     @property
     @abc.abstractmethod
@@ -61,7 +67,7 @@ class FullBatch(AbstractSource):
         self.data = as_arrays(data)
 
     @property
-    def batch_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def batch_size(self) -> int:
         """N: the batch is the data."""
         return self.data.num_examples
 

@@ -6,7 +6,7 @@ It holds no loop, no jit, no chains, no printing and no files: the driver has th
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import numpy as np
@@ -43,7 +43,13 @@ class Phase:
 class AbstractMethod(eqx.Module):
     """A way to get from a model and data to a posterior."""
 
-    batch_size: eqx.AbstractVar[int | None]
+    if TYPE_CHECKING:  # an abstract field: a field or a property in subclasses, and no argument of their constructors
+
+        @property
+        def batch_size(self) -> int | None: ...
+
+    else:
+        batch_size: eqx.AbstractVar[int | None]
 
     @property
     def needs_full_batch(self) -> bool:

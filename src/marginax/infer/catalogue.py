@@ -31,13 +31,13 @@ def catalogue() -> tuple[Entry, ...]:
         Entry("Laplace", Laplace(), "you have a trained network and want its uncertainty", "MAP and one epoch more"),
         Entry(
             "DeepEnsemble",
-            DeepEnsemble(),  # pyright: ignore[reportCallIssue]
+            DeepEnsemble(),
             "you want good predictions with little thought",
             "10 training runs",
         ),
         Entry(
             "AnchoredEnsemble",
-            AnchoredEnsemble(),  # pyright: ignore[reportCallIssue]
+            AnchoredEnsemble(),
             "an ensemble that is Bayesian: exact for linear models",
             "10 training runs",
         ),

@@ -46,7 +46,7 @@ class DeepEnsemble(AbstractMethod):
         return self.num_members
 
     @property
-    def batch_size(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def batch_size(self) -> int | None:
         """As the member."""
         return self.member.batch_size
 
@@ -57,7 +57,7 @@ class DeepEnsemble(AbstractMethod):
 
     def continued(self) -> "DeepEnsemble":
         """As the member."""
-        return DeepEnsemble(num_members=self.num_members, member=self.member.continued())  # pyright: ignore[reportCallIssue]
+        return DeepEnsemble(num_members=self.num_members, member=self.member.continued())
 
     def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> State:
         """As the member."""

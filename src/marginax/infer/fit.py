@@ -83,7 +83,8 @@ def fit(
     source = as_source(data, method.batch_size)
     if method.needs_full_batch and source.batch_size < source.spec.num_examples:
         raise ValueError(
-            f"data must come as one full batch for {type(method).__name__}, got batches of {source.batch_size}: pass (x, y)"
+            f"data must come as one full batch for {type(method).__name__}, "
+            f"got batches of {source.batch_size}: pass (x, y)"
         )
     output_size = model.check(source)
     start = starting_points(model, model.initial(output_size), init, num_chains, jax.random.fold_in(key, _STARTS))

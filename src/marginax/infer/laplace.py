@@ -56,13 +56,13 @@ class Laplace(AbstractMethod):
             raise TypeError(f"structure must be mx.curvature.Kronecker() or Diagonal(), got {self.structure!r}")
 
     @property
-    def batch_size(self) -> int | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def batch_size(self) -> int | None:
         """As in training."""
         return 128 if self.training is None else self.training.batch_size
 
     def continued(self) -> "Laplace":
         """From a given start there is nothing to train."""
-        return Laplace(structure=self.structure, training=None)  # pyright: ignore[reportCallIssue]
+        return Laplace(structure=self.structure, training=None)
 
     def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> LaplaceState:
         """Start where the chain starts, with empty sums."""
@@ -112,5 +112,5 @@ class Laplace(AbstractMethod):
             covariance = covariance_of(self.structure, sums, model, params)
             return Gaussian(model=model, mean=params, covariance=covariance, linearised=True)
 
-        parts = [one(chain) for chain in range(np.shape(state.count)[0])]
+        parts: list[AbstractPosterior] = [one(chain) for chain in range(np.shape(state.count)[0])]
         return parts[0] if len(parts) == 1 else Mixture(parts)

@@ -67,7 +67,7 @@ class NUTS(AbstractMethod):
             raise ValueError(f"target_acceptance must be in (0, 1), got {self.target_acceptance}")
 
     @property
-    def batch_size(self) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def batch_size(self) -> None:
         """Full batch."""
         return
 

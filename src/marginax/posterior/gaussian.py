@@ -120,7 +120,7 @@ class Mixture(AbstractPosterior):
         self.key = self.components[0].key if key is None else key
 
     @property
-    def model(self) -> Model:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def model(self) -> Model:
         """The model that all components share."""
         return self.components[0].model
 

@@ -2,7 +2,7 @@
 
 import abc
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -26,10 +26,25 @@ class AbstractPosterior(eqx.Module):
     fit) and `key` (the seed of predictions, so that they are the same every time and after reloading).
     """
 
-    model: eqx.AbstractVar[Model]
-    spec: eqx.AbstractVar[DataSpec | None]
-    record: eqx.AbstractVar[FitRecord]
-    key: eqx.AbstractVar[PRNGKeyArray | None]
+    if TYPE_CHECKING:  # abstract fields: fields or properties in subclasses, and no arguments of their constructors
+
+        @property
+        def model(self) -> Model: ...
+
+        @property
+        def spec(self) -> DataSpec | None: ...
+
+        @property
+        def record(self) -> FitRecord: ...
+
+        @property
+        def key(self) -> PRNGKeyArray | None: ...
+
+    else:
+        model: eqx.AbstractVar[Model]
+        spec: eqx.AbstractVar[DataSpec | None]
+        record: eqx.AbstractVar[FitRecord]
+        key: eqx.AbstractVar[PRNGKeyArray | None]
 
     @abc.abstractmethod
     def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:

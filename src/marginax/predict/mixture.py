@@ -128,8 +128,14 @@ def _double(leaf: Any) -> np.ndarray:
     return array.astype(np.float64) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
 
-def _over_draws(function: Callable[[Any], Array], components: PyTree) -> Array:
-    return eqx.filter_vmap(function)(components)
+def _over_draws(components: PyTree, name: str, *args: Any) -> Array:
+    """A property or method of the component of each draw."""
+    kind = type(components)
+    if not hasattr(kind, name):
+        raise NotImplementedError(f"{kind.__name__} has no {name}, so this cannot be predicted with it")
+    if isinstance(getattr(kind, name), property):
+        return eqx.filter_vmap(lambda c: getattr(c, name))(components)
+    return eqx.filter_vmap(lambda c: getattr(c, name)(*args))(components)
 
 
 def _average(values: Float[Array, "draws *rest"], log_weights: Float[Array, " draws"]) -> Float[Array, "*rest"]:
@@ -140,32 +146,33 @@ def _average(values: Float[Array, "draws *rest"], log_weights: Float[Array, " dr
 
 @eqx.filter_jit
 def _mean(components: PyTree, log_weights: Array) -> tuple[Array, Array]:
-    means = _over_draws(lambda c: c.mean, components)
+    means = _over_draws(components, "mean")
     mean = _average(means, log_weights)
     return mean, _average(jnp.square(means - mean), log_weights)
 
 
 @eqx.filter_jit
 def _mean_covariance(components: PyTree, log_weights: Array) -> Array:
-    means = _over_draws(lambda c: c.mean, components)
+    means = _over_draws(components, "mean")
     centred = means - _average(means, log_weights)
     return jnp.einsum("s,snd,sne->nde", jnp.exp(log_weights), centred, centred)
 
 
 @eqx.filter_jit
 def _mean_variance(components: PyTree, log_weights: Array) -> Array:
-    return _average(_over_draws(lambda c: c.variance, components), log_weights)
+    return _average(_over_draws(components, "variance"), log_weights)
 
 
 @eqx.filter_jit
 def _cdf(components: PyTree, log_weights: Array, y: Array) -> Array:
-    return _average(_over_draws(lambda c: c.cdf(y), components), log_weights)
+    return _average(_over_draws(components, "cdf", y), log_weights)
 
 
 @eqx.filter_jit
 def _log_prob(components: PyTree, log_weights: Array, y: Array) -> Array:
-    log_probs = _over_draws(lambda c: jnp.reshape(c.log_prob(y), (y.shape[0], -1)).sum(-1), components)
-    return jax.nn.logsumexp(log_probs + log_weights[:, None], axis=0)
+    log_probs = _over_draws(components, "log_prob", y)
+    joint = jnp.sum(log_probs.reshape(*log_probs.shape[:2], -1), axis=-1)
+    return jax.nn.logsumexp(joint + log_weights[:, None], axis=0)
 
 
 @eqx.filter_jit
@@ -175,4 +182,6 @@ def _quantile(q: Any, discrete: bool, components: PyTree, log_weights: Array, me
 
 @eqx.filter_jit
 def _sample(components: PyTree, keys: Any) -> Array:
+    if not hasattr(type(components), "sample"):
+        raise NotImplementedError(f"{type(components).__name__} has no sample, so nothing can be drawn from it")
     return eqx.filter_vmap(lambda c, key: c.sample(key))(components, keys)

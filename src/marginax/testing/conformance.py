@@ -21,14 +21,14 @@ from marginax.model import Model, Params, likelihoods, priors
 from marginax.nets import MLP, Function
 from marginax.posterior import AbstractPosterior, Draws, load
 from marginax.testing.linear import linear_regression
-from marginax.testing.problem import AbstractProblem, single
+from marginax.testing.problem import HasModelAndData, single
 
 _CHUNK = 3  # small and odd, so that chunks end at steps that mean nothing to the method
 
 
 def check_method(
     method: AbstractMethod,
-    problem: AbstractProblem | None = None,
+    problem: HasModelAndData | None = None,
     *,
     num_chains: int = 3,
     key: Key = 0,
@@ -43,8 +43,8 @@ def check_method(
 
     Args:
         method: with a small budget, about 50 steps per phase.
-        problem: what to run it on; by default a small tanh network. It should not be a linear model for a method
-            whose chains all end at the mode.
+        problem: what to run it on, anything with a `model` and `data`; by default a small tanh network. It should not
+            be a linear model for a method whose chains all end at the mode.
         num_chains: at least 2.
         key: seed.
         hooks: to run the method with.

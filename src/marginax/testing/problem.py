@@ -3,6 +3,7 @@
 import abc
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +38,21 @@ class ExactPrediction:
     def std(self) -> Float[np.ndarray, " n"]:
         """Total standard deviation."""
         return np.sqrt(self.variance)
+
+
+@runtime_checkable
+class HasModelAndData(Protocol):
+    """Something to run a method on; nothing need be known about the answer."""
+
+    @property
+    def model(self) -> Model:
+        """What is inferred."""
+        ...
+
+    @property
+    def data(self) -> Any:
+        """A pair (x, y)."""
+        ...
 
 
 class AbstractProblem(abc.ABC):
