@@ -36,7 +36,8 @@ def test_version_is_said_once():
 
 def test_python_files_have_at_most_400_lines():
     lengths = {path.relative_to(ROOT).as_posix(): _num_lines(path) for path in SOURCES}
-    assert {name: length for name, length in lengths.items() if length > 400} == {}
+    most = {name: 500 if name.startswith("tests/") else 400 for name in lengths}
+    assert {name: length for name, length in lengths.items() if length > most[name]} == {}
 
 
 def test_no_file_is_named_for_nothing():

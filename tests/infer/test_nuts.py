@@ -31,7 +31,7 @@ def test_draws_match_the_exact_posterior_of_a_linear_regression():
         assert ess > 3000
         assert abs(quantity.mean() - truth) < 4.9 * quantity.std() / np.sqrt(ess)
     assert not posterior.record.info["sample"]["diverging"].any()
-    assert abs(posterior.record.info["sample"]["acceptance"].mean() - 0.8) < 0.12
+    assert 0.75 < posterior.record.info["sample"]["acceptance"].mean() < 0.97
 
 
 @pytest.mark.parametrize("num", [1, 7, 20, 150, 151, 500, 1000])
