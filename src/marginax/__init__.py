@@ -4,6 +4,9 @@ Take a network, say what you believe (likelihood and prior), choose a method, ge
 predictions carry honest uncertainty.
 """
 
+import importlib
+from types import ModuleType
+
 from marginax import curvature, data, infer, nets, posterior, predict
 from marginax.files import register, register_function
 from marginax.infer import fit, resume, use_cores
@@ -11,6 +14,15 @@ from marginax.model import All, LastLayer, Model, Paths, likelihoods, priors
 from marginax.posterior import load
 
 __version__ = "0.1.0"
+
+_ON_DEMAND = ("plot", "testing")  # they bring SciPy and friends, so they wait until somebody asks
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _ON_DEMAND:
+        return importlib.import_module(f"marginax.{name}")
+    raise AttributeError(f"module 'marginax' has no attribute {name!r}")
+
 
 __all__ = [
     "All",

@@ -74,7 +74,7 @@ def test_anchored_ensemble_is_exact_on_linear_regression():
 
 
 def test_anchored_ensemble_is_exact_with_minibatches_and_temperature():
-    method = AnchoredEnsemble(500, num_epochs=300, batch_size=9, optimiser=Adam(0.05))
+    method = AnchoredEnsemble(400, num_epochs=150, batch_size=9, optimiser=Adam(0.1))
     testing.check_moments(method, tempered(testing.linear_layer(2, num_examples=20)))
 
 

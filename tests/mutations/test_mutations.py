@@ -191,9 +191,7 @@ BUGS = [
     Bug("N/B is missing", Model, "scaled_log_likelihood", unscaled, "batches", "off by"),
     Bug("prior counts once per batch", Model, "log_density", prior_per_batch, "batches", "off by"),
     Bug("prior counts per example", Model, "log_density", prior_shared_among_examples, "mode", "away from the mode"),
-    Bug(
-        "prior scale is a precision", priors.Normal, "shape_at", precision_for_scale, "log density, learned noise", "is"
-    ),
+    Bug("prior scale is inverted", priors.Normal, "shape_at", precision_for_scale, "log density, learned noise", "is"),
     Bug("Jacobian is missing", real, "log_prior_of_log", without_jacobian, "log density, learned noise", "is"),
     Bug(
         "scale is taken for a variance",

@@ -34,7 +34,7 @@ def test_scores_are_about_standard_normal(coefficient):
 def test_wrong_mean_is_found():
     draws = autoregressive(np.random.default_rng(1), 0.5)
     with pytest.raises(AssertionError, match=r"mean\[1\] is -1\.\d+, should be -0\.8"):
-        assert_moments_match(draws, MEAN + [0.0, 0.2], COVARIANCE)
+        assert_moments_match(draws, MEAN + np.array([0.0, 0.2]), COVARIANCE)
 
 
 def test_wrong_correlation_alone_is_found():
@@ -61,7 +61,7 @@ def test_draws_that_are_not_finite_are_found():
 
 def test_too_few_effective_draws_are_found():
     draws = autoregressive(np.random.default_rng(4), 0.9, draws=500)
-    with pytest.raises(AssertionError, match="effective sample size .* is below the 1500"):
+    with pytest.raises(AssertionError, match=r"effective sample size .* is below the 1500"):
         assert_moments_match(draws, MEAN, COVARIANCE, min_ess=1500.0)
 
 

@@ -61,7 +61,7 @@ def fit(
     >>> x = np.linspace(-1, 1, 20)[:, None]
     >>> net = mx.nets.MLP(in_size=1, hidden=(), out_size=1, key=0)
     >>> model = mx.Model(net, likelihood=mx.likelihoods.Gaussian(scale=0.1))
-    >>> posterior = mx.fit(model, (x, 3 * x[:, 0]), mx.infer.MAP(num_epochs=500), key=0)
+    >>> posterior = mx.fit(model, (x, 3 * x[:, 0]), mx.infer.MAP(), key=0)
     >>> bool(abs(posterior.predict([[0.5]]).mean[0] - 1.5) < 0.05)
     True
     """

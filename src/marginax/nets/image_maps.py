@@ -24,6 +24,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
@@ -77,7 +78,7 @@ def _patches(x: Array, kernel: Pair, stride: Pair, padding: Pads) -> tuple[Array
 
 
 def _forward(x: Array, w: Array, *, stride: Pair, padding: Pads) -> Array:
-    patches, sizes = _patches(x, w.shape[3:5], stride, padding)
+    patches, sizes = _patches(x, (w.shape[3], w.shape[4]), stride, padding)
     y = _matmul(w.reshape(*w.shape[:2], -1), patches, 1)
     return y.reshape(*w.shape[:2], *sizes, x.shape[4])
 
@@ -145,9 +146,9 @@ def _primitive(name: str, on_cpu: Callable, elsewhere: Callable, batch: Callable
     def evaluate(*operands: Array, **params: Any) -> Array:
         return compiled(**params)(*operands)
 
-    def abstract_evaluate(*operands: Any, **params: Any) -> jax.core.ShapedArray:
+    def abstract_evaluate(*operands: Any, **params: Any) -> ShapedArray:
         shape = jax.eval_shape(functools.partial(on_cpu, **params), *operands).shape
-        return jax.core.ShapedArray(shape, operands[0].dtype)
+        return ShapedArray(shape, operands[0].dtype)
 
     primitive.def_impl(evaluate)
     primitive.def_abstract_eval(abstract_evaluate)

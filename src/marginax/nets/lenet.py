@@ -58,22 +58,22 @@ class LeNet(eqx.Module):
         dropout: float = 0.0,
         key: Key,
     ):
-        in_shape, channels = tuple(in_shape), tuple(channels)
+        channels = tuple(channels)
         if len(in_shape) != 3:
             raise ValueError(f"in_shape must be (channels, height, width), got {in_shape}")
-        for name, sizes in (
-            ("in_shape", in_shape),
-            ("channels", channels),
-            ("hidden", (hidden,)),
-            ("out_size", (out_size,)),
+        for name, value in zip(
+            ("in_shape", "channels", "hidden", "out_size"),
+            (in_shape, channels, hidden, out_size),
+            strict=True,
         ):
+            sizes = value if isinstance(value, tuple | list) else (value,)
             if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in sizes):
-                raise ValueError(f"{name} must be positive ints, got {sizes if len(sizes) > 1 else sizes[0]!r}")
+                raise ValueError(f"{name} must be positive ints, got {value!r}")
         if not 0.0 <= dropout < 1.0:
             raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         if not callable(activation):
             raise TypeError(f"activation must be a function such as jax.nn.relu, got {activation!r}")
-        self.in_shape = in_shape
+        self.in_shape = (in_shape[0], in_shape[1], in_shape[2])
         self.activation = activation
         self.dropout = float(dropout)
         self.convolutions, self.hidden, self.output = _layers(

@@ -88,13 +88,16 @@ class AbstractPosterior(eqx.Module):
         )
         return eqx.combine(jax.tree.map(jnp.asarray, params.network), frozen)
 
-    def predict(self, x: Any, *, num_samples: int | None = None, key: Key | None = None) -> Prediction:
+    def predict(
+        self, x: Any, *, num_samples: int | None = None, key: Key | None = None, max_bytes: int = 256 * 2**20
+    ) -> Prediction:
         """Average over networks: the distribution of the target at new inputs, in the user's units.
 
         Args:
             x: inputs, as in the training data.
             num_samples: networks to average over; by default all draws, or 100 of a continuous posterior.
             key: seed for drawing them; by default the same ones every time.
+            max_bytes: memory for intermediate results; inputs and draws are taken in chunks that fit.
         """
         if self.spec is None:
             raise ValueError("this posterior was not made by mx.fit and has no data spec: pass spec= when building it")
@@ -103,7 +106,7 @@ class AbstractPosterior(eqx.Module):
         x = self.spec.check_x(x)
         base = self.key if key is None else as_key(key)
         params, log_weights = self.support(num_samples, key=jax.random.key(0) if base is None else base)
-        return predict(self.predictive_model(), params, x, spec=self.spec, log_weights=log_weights)
+        return predict(self.predictive_model(), params, x, spec=self.spec, log_weights=log_weights, max_bytes=max_bytes)
 
     def summary(self) -> Summary:
         """What was run, how long it took, and what to be wary of; print it."""

@@ -36,9 +36,9 @@ def check_method(
 ) -> None:
     """Raise an AssertionError unless the method keeps the promises that all methods make.
 
-    Checked are: parameters in a dict and in one array; one compilation per phase, none for another number; a result that
-    depends neither on the size of chunks nor on an interruption in each phase (bit for bit); axes (chain, draw); no
-    NaN; spread, or a summary that admits there is none; the same predictions after saving and loading; a chain that
+    Checked are: parameters in a dict and in one array; one compilation per phase, none for another number; a result
+    that depends neither on the size of chunks nor on an interruption in each phase (bit for bit); axes (chain, draw);
+    no NaN; spread, or a summary that admits there is none; the same predictions after saving and loading; a chain that
     starts at NaN is dropped and named while the others stay the same, bit for bit.
 
     Args:
@@ -50,7 +50,7 @@ def check_method(
         hooks: to run the method with.
 
     >>> import marginax as mx
-    >>> mx.testing.check_method(mx.infer.MAP(num_epochs=10, batch_size=8))
+    >>> mx.testing.check_method(mx.infer.MAP(num_epochs=5, batch_size=None))
     """
     if num_chains < 2:
         raise ValueError(f"num_chains must be at least 2, so that one can go wrong alone, got {num_chains}")

@@ -15,7 +15,8 @@ from marginax.nets import MLP, Function
 from marginax.testing.problem import LOG_2PI, AbstractProblem, ExactPrediction, log_normal, single
 
 
-def _dot(w: Any, x: Any) -> Any:
+def dot(w: Any, x: Any) -> Any:
+    """The network of all linear problems: inputs times weights."""
     return x @ w
 
 
@@ -25,7 +26,7 @@ def _constant(mean: Any, x: Any) -> Any:
 
 
 # Networks made of these can be stored, so that runs on these problems can be saved and resumed.
-register_function("testing.dot", _dot)
+register_function("testing.dot", dot)
 register_function("testing.constant", _constant)
 
 
@@ -149,7 +150,7 @@ def linear_regression(
     """
     x, y, x_new = _regression_data(num_features, num_examples, condition_number, noise_scale, 0.0)
     likelihood, prior = likelihoods.Gaussian(noise_scale), priors.Normal(prior_scale)
-    model = Model(Function(jnp.zeros(num_features), _dot), likelihood, prior)
+    model = Model(Function(jnp.zeros(num_features), dot), likelihood, prior)
     name = f"linear_regression({num_features}, condition_number={condition_number:g})"
     return LinearGaussian(name, model, x, y, x_new, _inputs, noise_scale, prior_scale)
 
@@ -184,7 +185,7 @@ def correlated_normal(dim: int = 2, correlation: float = 0.75) -> LinearGaussian
     covariance = (1 - correlation) * np.eye(dim) + correlation
     x = single(np.linalg.cholesky(np.linalg.inv(covariance)).T)
     y = single(x @ np.linspace(-1, 1, dim))
-    model = Model(Function(jnp.zeros(dim), _dot), likelihoods.Gaussian(1.0), priors.Flat())
+    model = Model(Function(jnp.zeros(dim), dot), likelihoods.Gaussian(1.0), priors.Flat())
     name = f"correlated_normal({dim}, {correlation:g})"
     return LinearGaussian(name, model, x, y, np.eye(dim), _inputs, 1.0, np.inf)
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from marginax.model import Model, likelihoods, priors
 from marginax.nets import Function
-from marginax.testing.linear import _dot
+from marginax.testing.linear import dot
 from marginax.testing.problem import AbstractProblem, ExactPrediction, log_normal, moments, single
 
 
@@ -124,7 +124,7 @@ def logistic_regression(*, num_examples: int = 40) -> Logistic:
     x = single(np.stack([np.ones(num_examples), rng.normal(size=num_examples)], axis=1))
     y = (rng.uniform(size=num_examples) < _sigmoid(x @ np.array([-0.5, 1.5]))).astype(np.int32)
     x_new = single(np.stack([np.ones(7), np.linspace(-3, 3, 7)], axis=1))
-    model = Model(Function(jnp.zeros(2), _dot), likelihoods.Bernoulli(), priors.Normal(2.0))
+    model = Model(Function(jnp.zeros(2), dot), likelihoods.Bernoulli(), priors.Normal(2.0))
     return Logistic("logistic_regression", model, x, y, x_new, 2.0)
 
 

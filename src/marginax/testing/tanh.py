@@ -1,7 +1,7 @@
 r"""A network with one or two tanh units: the smallest posterior that is really one of a network.
 
 Given the hidden weights the output is linear, so the output weights are integrated exactly; what is left is a sum over
-a regular grid of the hidden weights $(u_j, b_j)$ of each unit. The sign symmetry $(u, b, v) \to (-u, -b, -v)$ halves the
+a regular grid of the hidden weights $(u_j, b_j)$ of each unit. The symmetry $(u, b, v) \to (-u, -b, -v)$ halves the
 grid, and with two units the sum over pairs of grid points becomes matrix products. Weights of such a network mean
 nothing one by one (units can swap), so only evidence and predictions are offered.
 """
@@ -134,20 +134,15 @@ class TanhNetwork(AbstractProblem):
     def _given(self, left: Float[np.ndarray, "k n"], right: Float[np.ndarray, "l n"]) -> tuple:
         """Log likelihood, means and covariances of the output weights, for all pairs of hidden units."""
         shape, num = (len(left), len(right)), self.x.shape[0]
-        gram = [
-            [np.broadcast_to((left**2).sum(1)[:, None], shape), left @ right.T, left.sum(1)[:, None]],
-            [None, np.broadcast_to((right**2).sum(1), shape), right.sum(1)[None]],
-            [None, None, np.broadcast_to(float(num), shape)],
-        ]
-        inverse_noise = self.noise_scale**-2
-        matrix = [[None] * 3 for _ in range(3)]
-        for i in range(3):
-            for j in range(i, 3):
-                ridge = self.prior_scale**-2 if i == j else 0.0
-                matrix[i][j] = matrix[j][i] = np.broadcast_to(gram[i][j], shape) * inverse_noise + ridge
+        inverse_noise, ridge = self.noise_scale**-2, self.prior_scale**-2
+        squares = [(left**2).sum(1)[:, None], (right**2).sum(1)[None], np.full((1, 1), float(num))]
+        products = {(0, 1): left @ right.T, (0, 2): left.sum(1)[:, None], (1, 2): right.sum(1)[None]}
+        entries = {(i, i): inverse_noise * squares[i] + ridge for i in range(3)}
+        entries |= {pair: inverse_noise * value for pair, value in products.items()}
+        matrix = [[np.broadcast_to(entries[min(i, j), max(i, j)], shape) for j in range(3)] for i in range(3)]
         covariance, log_det = _invert(matrix)
         towards = [(left @ self.y)[:, None], (right @ self.y)[None], np.full((1, 1), self.y.sum())]
-        towards = [value * inverse_noise for value in towards]
+        towards = [inverse_noise * value for value in towards]
         mean = [sum(covariance[i][j] * towards[j] for j in range(3)) for i in range(3)]
         explained = sum(mean[i] * towards[i] for i in range(3))
         constant = num * (LOG_2PI + 2 * np.log(self.noise_scale)) + inverse_noise * (self.y @ self.y)

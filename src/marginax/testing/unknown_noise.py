@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from marginax.model import Model, likelihoods, priors
 from marginax.nets import Function
-from marginax.testing.linear import _dot
+from marginax.testing.linear import dot
 from marginax.testing.problem import LOG_2PI, AbstractProblem, ExactPrediction, log_normal, moments, single
 
 _NUM_NODES = 801
@@ -114,13 +114,13 @@ class LinearUnknownNoise(AbstractProblem):
     @cached_property
     def mode(self) -> Float[np.ndarray, " e"]:
         """The joint mode: the best log s when the weights follow it, by zooming in."""
-        low, high = self._nodes.log_scale[0], self._nodes.log_scale[-1]
+        grid = self._nodes.log_scale
         for _ in range(12):
-            grid = np.linspace(low, high, 101)
             points = np.concatenate([self._given(grid)[0], grid[:, None]], axis=1)
-            best = int(np.clip(self.log_joint(points).argmax(), 1, 99))
-            low, high = grid[best - 1], grid[best + 1]
-        return points[best]
+            best = int(np.clip(self.log_joint(points).argmax(), 1, len(grid) - 2))
+            grid = np.linspace(grid[best - 1], grid[best + 1], 101)
+        centre = grid[50:51]
+        return np.concatenate([self._given(centre)[0][0], centre])
 
     def predictive(self, x: Float[np.ndarray, "m d"]) -> ExactPrediction:
         """Moments of a scale mixture of normals."""
@@ -142,6 +142,6 @@ def linear_regression_unknown_noise(num_features: int = 3, *, num_examples: int 
     y = single(x @ rng.normal(size=num_features) + 0.4 * rng.normal(size=num_examples))
     x_new = single(rng.normal(size=(5, num_features)))
     likelihood = likelihoods.Gaussian(likelihoods.LogNormal(-1.0, 1.0))
-    model = Model(Function(jnp.zeros(num_features), _dot), likelihood, priors.Normal(2.0))
+    model = Model(Function(jnp.zeros(num_features), dot), likelihood, priors.Normal(2.0))
     name = f"linear_regression_unknown_noise({num_features})"
     return LinearUnknownNoise(name, model, x, y, x_new, 2.0, -1.0, 1.0)

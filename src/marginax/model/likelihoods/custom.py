@@ -66,8 +66,8 @@ class Custom(AbstractLikelihood):
         scalar_target: whether y of one example is a scalar (default) or a vector.
 
     >>> cauchy = Custom(lambda f, y: -jnp.log(jnp.pi * (1 + (y - f[0]) ** 2)))
-    >>> cauchy.log_prob(jnp.zeros((2, 1)), jnp.zeros(2), {}).round(3).tolist()
-    [-1.1449999809265137, -1.1449999809265137]
+    >>> print(cauchy.log_prob(jnp.zeros((2, 1)), jnp.zeros(2), {}).round(3))
+    [-1.145 -1.145]
     """
 
     log_prob_function: Callable[[Array, Array], Array]
