@@ -8,7 +8,19 @@ import numpy as np
 import pytest
 
 import marginax as mx
-from marginax.infer import LBFGS, MAP, MLE, SGD, AbstractMethod, Adam, AnchoredEnsemble, DeepEnsemble, EarlyStopping
+from marginax.infer import (
+    LBFGS,
+    MAP,
+    MLE,
+    NUTS,
+    SGD,
+    AbstractMethod,
+    Adam,
+    AnchoredEnsemble,
+    DeepEnsemble,
+    EarlyStopping,
+    Laplace,
+)
 from marginax.testing import check_method
 
 
@@ -54,8 +66,12 @@ CASES = [
     Case("MLE", MLE(num_epochs=20, batch_size=None, optimiser=SGD(0.05))),
     Case("DeepEnsemble", DeepEnsemble(3, MAP(num_epochs=20, batch_size=None))),
     Case("AnchoredEnsemble", AnchoredEnsemble(3, num_epochs=20, batch_size=None)),
+    Case("Laplace", Laplace(training=MAP(num_epochs=20, batch_size=None)), {"any_network": False}),
 ]
-SLOW = [Case("MAP, L-BFGS", MAP(num_epochs=12, batch_size=None, optimiser=LBFGS()))]
+SLOW = [
+    Case("MAP, L-BFGS", MAP(num_epochs=12, batch_size=None, optimiser=LBFGS())),
+    Case("NUTS", NUTS(num_warmup=20, num_samples=20, max_doublings=3)),
+]
 
 
 def name_of(case: Case) -> str:

@@ -35,6 +35,11 @@ def reference(x, w, stride, padding):
     return lax.conv_general_dilated(x[None], w, stride, padding)[0]
 
 
+def compiled(f, **options):
+    """Compiled with little effort: these programs run once."""
+    return jax.jit(f, compiler_options={"xla_backend_optimization_level": 0}, **options)
+
+
 def close(actual, expected, tolerance=2e-4):
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), actual, expected
@@ -51,7 +56,7 @@ def operands(geometry):
 @pytest.mark.parametrize(
     ("geometry", "mapped"),
     [(GEOMETRIES[1], mapped) for mapped in MAPS]
-    + [(geometry, "networks_of_images") for geometry in GEOMETRIES],
+    + [(geometry, "networks_of_images") for geometry in GEOMETRIES if geometry != GEOMETRIES[1]],
     ids=str,
 )
 def test_outputs_and_gradients_equal_those_of_xla(geometry, mapped):
@@ -62,7 +67,7 @@ def test_outputs_and_gradients_equal_those_of_xla(geometry, mapped):
             y = MAPS[mapped](f)(x, w)
             return (jnp.sin(y) * jnp.cos(jnp.arange(y.size)).reshape(y.shape)).sum(), y
 
-        return jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True))(x, w)
+        return compiled(jax.value_and_grad(loss, (0, 1), has_aux=True))(x, w)
 
     ours = value_and_gradients(lambda x, w: conv2d(x, w, stride=stride, padding=padding))
     close(ours, value_and_gradients(lambda x, w: reference(x, w, stride, padding)))
@@ -81,7 +86,7 @@ def test_higher_derivatives_equal_those_of_xla(geometry):
         reverse = jax.grad(lambda w: (gradient(x, w)[0] ** 2).sum() + (gradient(x, w)[1] ** 3).sum())(w[0])
         return product, reverse / jnp.abs(reverse).max()
 
-    derivatives = jax.jit(derivatives, static_argnums=0)
+    derivatives = compiled(derivatives, static_argnums=0)
 
     def ours(x, w):
         return conv2d(x, w, stride=stride, padding=padding)
@@ -97,7 +102,7 @@ def test_jacobians_and_per_example_gradients_equal_those_of_xla():
         per_example = jax.vmap(jax.grad(lambda w, x: jnp.sin(f(x, w)).sum()), (None, 0))(w[0], x)
         return jacobians, per_example
 
-    derivatives = jax.jit(derivatives, static_argnums=0)
+    derivatives = compiled(derivatives, static_argnums=0)
 
     def ours(x, w):
         return conv2d(x, w, stride=stride, padding=padding)
@@ -118,7 +123,7 @@ def test_bias_shifts_each_channel_and_has_the_sum_as_gradient():
     for in_axes in ((0, None, None), (None, None, 0), (None, 0, 0)):
         args = [a if axis == 0 else a[0] for a, axis in zip((x, w, b), in_axes, strict=True)]
         pair = [
-            jax.jit(jax.value_and_grad(lambda *a, f=jax.vmap(f, in_axes): jnp.sin(f(*a)).sum(), (0, 1, 2)))
+            compiled(jax.value_and_grad(lambda *a, f=jax.vmap(f, in_axes): jnp.sin(f(*a)).sum(), (0, 1, 2)))
             for f in (ours, theirs)
         ]
         close(pair[0](*args), pair[1](*args))
@@ -126,7 +131,7 @@ def test_bias_shifts_each_channel_and_has_the_sum_as_gradient():
     close(fixed, jax.grad(lambda x: jnp.sin(theirs(x, w[0], b[0])).sum())(x[0]))
 
 
-@pytest.mark.parametrize("geometry", GEOMETRIES[:3], ids=str)
+@pytest.mark.parametrize("geometry", GEOMETRIES[1:3], ids=str)
 def test_maps_for_other_platforms_equal_those_for_cpu(geometry):
     x, w, stride, padding = operands(geometry)
     x, places = jnp.moveaxis(x, 0, -1)[None], {"stride": stride, "padding": padding}
@@ -187,7 +192,7 @@ def test_pooling_equals_reduce_window(size, num_maps):
         for _ in range(num_maps):
             pool = jax.vmap(pool)
         gradient = jax.grad(lambda x: jnp.sin(pool(x)).sum())
-        return jax.jit(lambda x: (jax.jvp(pool, (x,), (jnp.cos(x),)), gradient(x)))(x)
+        return compiled(lambda x: (jax.jvp(pool, (x,), (jnp.cos(x),)), gradient(x)))(x)
 
     def mean(x):
         return lax.reduce_window(x, 0.0, lax.add, window, window, "VALID") / (rows * columns)
@@ -202,18 +207,22 @@ def test_pooling_equals_reduce_window(size, num_maps):
     for _ in range(num_maps):
         by_window = jax.vmap(by_window)
     close(ours, by_window(x))
-    close(gradient, jax.jit(jax.grad(lambda x: jnp.sin(by_window(x)).sum()))(x))
+    close(gradient, compiled(jax.grad(lambda x: jnp.sin(by_window(x)).sum()))(x))
     # XLA has no forward derivative of the maximum over windows: the inner product with the gradient tells.
     close((tangent * jnp.cos(ours)).sum(), (gradient * jnp.cos(x)).sum(), 1e-3)
 
 
 def test_max_pooling_has_consistent_forward_and_reverse_derivatives():
     x = jax.random.normal(jax.random.key(0), (2, 5, 5))
-    close(jax.jacfwd(lambda x: max_pool2d(x, 2))(x), jax.jacrev(lambda x: max_pool2d(x, 2))(x))
-    close(
-        jax.hessian(lambda x: (max_pool2d(x, 2) ** 3).sum())(x),
-        jax.jacrev(jax.grad(lambda x: (max_pool2d(x, 2) ** 3).sum()))(x),
-    )
+
+    def cubes(x):
+        return max_pool2d(x, 2) ** 3
+
+    def total(x):
+        return cubes(x).sum()
+
+    close(compiled(jax.jacfwd(cubes))(x), compiled(jax.jacrev(cubes))(x))
+    close(compiled(jax.hessian(total))(x), compiled(jax.jacrev(jax.grad(total)))(x))
 
 
 def test_max_pooling_shares_the_gradient_among_ties():

@@ -96,9 +96,7 @@ def test_reinitialise_changes_the_weights_and_nothing_else(images):
 
 
 def test_seed_and_key_give_the_same_network(images):
-    np.testing.assert_array_equal(
-        LeNet(**SMALL, key=3)(images[0]), LeNet(**SMALL, key=jax.random.key(3))(images[0])
-    )
+    np.testing.assert_array_equal(LeNet(**SMALL, key=3)(images[0]), LeNet(**SMALL, key=jax.random.key(3))(images[0]))
 
 
 def test_survives_storage(images):

@@ -59,7 +59,13 @@ def start_chains(fixed: Fixed, params: Params, first: Batch | None) -> State:
         batch = fixed.source.batch(0, key=data_key(key, 0)) if first is None else first
         return fixed.method.init(fixed.model, params, batch, key=jax.random.fold_in(key, _START))
 
-    return jax.vmap(start)(params, fixed.keys)
+    return jax.tree.map(_strongly_typed, jax.vmap(start)(params, fixed.keys))
+
+
+def _strongly_typed(leaf: Array) -> Array:
+    """What a step returns has a strong type; a weak one at the start would compile the phase twice."""
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return leaf if is_key else jax.lax.convert_element_type(leaf, leaf.dtype)
 
 
 @eqx.filter_jit(donate="all-except-first")

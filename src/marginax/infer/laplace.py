@@ -105,7 +105,7 @@ class Laplace(AbstractMethod):
         """A linearised normal per chain."""
         del draws, infos
         if not np.all(np.asarray(state.count) > 0):
-            raise RuntimeError("interrupted before the curvature was known: there is no posterior yet")
+            raise KeyboardInterrupt("interrupted before the curvature was known: there is no posterior yet")
 
         def one(chain: int) -> Gaussian:
             params, sums = jax.tree.map(lambda leaf: leaf[chain], (state.params, state.sums))

@@ -119,7 +119,7 @@ class NUTS(AbstractMethod):
         """The draws."""
         del state, infos
         if draws is None or jax.tree.leaves(draws)[0].shape[1] == 0:
-            raise RuntimeError("interrupted before the first draw was kept: there is no posterior yet")
+            raise KeyboardInterrupt("interrupted before the first draw was kept: there is no posterior yet")
         return Draws(model=model, params=draws)
 
     def _move(self, model, state, batch, step_size, key) -> tuple[NUTSState, NUTSInfo]:
