@@ -41,9 +41,7 @@ def compiled(f, **options):
 
 
 def close(actual, expected, tolerance=2e-4):
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), actual, expected
-    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), actual, expected)
 
 
 def operands(geometry):
@@ -155,9 +153,7 @@ def test_gradient_of_a_batch_is_one_joint_weight_gradient():
         return jax.vmap(lambda x: conv2d(x, w, stride=stride, padding=padding))(x).sum()
 
     jaxpr = jax.make_jaxpr(jax.grad(loss))(w[0])
-    shapes = [
-        e.outvars[0].aval.shape for e in jaxpr.eqns if e.primitive.name == "marginax_conv2d_weight_grad"
-    ]
+    shapes = [e.outvars[0].aval.shape for e in jaxpr.eqns if e.primitive.name == "marginax_conv2d_weight_grad"]
     assert shapes == [(1, *w[0].shape)]
 
 
