@@ -132,7 +132,7 @@ NETWORKS = {
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_of_every_form_are_trained_sampled_and_called(name):
     model = mx.Model(NETWORKS[name](), likelihood=mx.likelihoods.Gaussian(scale=0.1))
-    posterior = mx.fit(model, _data(), mx.infer.MAP(num_epochs=300, batch_size=None), key=0, num_chains=2)
+    posterior = mx.fit(model, _data(), mx.infer.MAP(num_epochs=2000, batch_size=None), key=0, num_chains=2)
     assert abs(float(posterior.predict([[0.5, 0.0]]).mean[0]) - 0.5) < 0.1
     nets = posterior.sample(3, key=1)
     assert all(leaf.shape[0] == 3 for leaf in jax.tree.leaves(eqx.filter(nets, eqx.is_inexact_array)))
