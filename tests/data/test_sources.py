@@ -141,7 +141,9 @@ def test_a_model_trains_from_mapped_files(mapped):
     source = mx.data.MappedFiles(mapped / "x.npy", mapped / "y.npy", batch_size=32)
     net = mx.nets.MLP(2, (), 1, key=0)
     model = mx.Model(net, likelihood=mx.likelihoods.Gaussian(scale=0.1))
-    posterior = mx.fit(model, source, mx.infer.MAP(num_epochs=500, batch_size=32), key=0, num_chains=2)
+    posterior = mx.fit(
+        model, source, mx.infer.MAP(num_epochs=150, batch_size=32, optimiser=mx.infer.Adam(0.05)), key=0, num_chains=2
+    )
     assert abs(float(posterior.predict([[1.0, 1.0]]).mean[0]) + 1.0) < 0.05
 
 
