@@ -9,3 +9,9 @@ os.environ.setdefault("MPLBACKEND", "agg")
 _shared_data = Path(__file__).resolve().parent.parent / "shared" / "data"
 if _shared_data.is_dir():
     os.environ.setdefault("MARGINAX_DATA", str(_shared_data))
+
+# One core per xdist worker: two XLA thread pools on two cores would spend their time waiting for each other.
+_worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+if _worker.startswith("gw") and hasattr(os, "sched_setaffinity"):
+    _cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {_cores[int(_worker[2:]) % len(_cores)]})

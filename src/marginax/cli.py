@@ -26,7 +26,10 @@ def demo(
     console = Console()
     with console.status("fitting") as status:
         answers = experiment.run(out, say=status.update)
-    table = Table(title="y = 3x, measured ten times; what is y at x = 7, and how sure are we?")
+    table = Table(
+        title="y = 3x, measured ten times; what is y at x = 7, and how sure are we?",
+        caption="epistemic and aleatoric are standard deviations",
+    )
     for i, name in enumerate(experiment.HEADER):
         table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
     for answer in answers:

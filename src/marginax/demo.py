@@ -46,7 +46,7 @@ class Answer:
         )
 
 
-HEADER = ("method", f"y at x = {QUESTION:g}", "90% interval", "epistemic sd", "aleatoric sd", "seconds")
+HEADER = ("method", f"y at {QUESTION:g}", "90% interval", "epistemic", "aleatoric", "seconds")  # the parts as sd
 
 
 def measure() -> tuple[np.ndarray, np.ndarray]:
@@ -122,7 +122,7 @@ td, th {{ padding: .3rem .8rem; border-bottom: 1px solid #8886; text-align: righ
 td:first-child, th:first-child {{ text-align: left; }} :root {{ color-scheme: light dark; }}
 </style></head><body><h1>What is y at x = {QUESTION:g}, and how sure are we?</h1>
 <p>Ten noisy measurements of y = 3x, none between x = 5.9 and 8.2. The truth is {3 * QUESTION:g}. Epistemic is what more
-data could remove; aleatoric is the noise of a new measurement.</p>
+data could remove, aleatoric the noise of a new measurement, both as standard deviations.</p>
 <div class="wide"><table><tr>{head}</tr>{cells}</table></div>
 <p><img src="data:image/png;base64,{image}" alt="Predictions of every method with bands"></p></body></html>
 """,
