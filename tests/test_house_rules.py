@@ -66,3 +66,12 @@ def _name(requirement: str) -> str:
 
 def _num_lines(path: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def test_import_computes_nothing():
+    script = """
+import marginax
+from jax._src import xla_bridge
+assert not xla_bridge.backends_are_initialized()
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
