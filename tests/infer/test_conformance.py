@@ -61,7 +61,6 @@ IMPATIENT = {"problem": curve(), "hooks": (EarlyStopping(0.3, patience=2, every_
 
 CASES = [
     Case("MAP", MAP(num_epochs=10, batch_size=8)),
-    Case("MAP with dropout", MAP(num_epochs=20, batch_size=None), {"problem": dropout()}),
     Case("MAP, stopped early", MAP(num_epochs=40, batch_size=None, optimiser=Adam(0.2)), IMPATIENT),
     Case("MLE", MLE(num_epochs=20, batch_size=None, optimiser=SGD(0.05))),
     Case("DeepEnsemble", DeepEnsemble(3, MAP(num_epochs=20, batch_size=None))),
@@ -69,6 +68,7 @@ CASES = [
     Case("Laplace", Laplace(training=MAP(num_epochs=20, batch_size=None)), {"any_network": False}),
 ]
 SLOW = [
+    Case("MAP with dropout", MAP(num_epochs=20, batch_size=None), {"problem": dropout()}),
     Case("MAP, L-BFGS", MAP(num_epochs=12, batch_size=None, optimiser=LBFGS())),
     Case("NUTS", NUTS(num_warmup=20, num_samples=20, max_doublings=3)),
 ]
