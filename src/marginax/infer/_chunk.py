@@ -76,7 +76,7 @@ def run_chunk(
 
     Returns:
         The states; info with axes (slot, chain); kept draws with axes (slot, chain), of which the first
-        stop // thin - start // thin are complete.
+        num_kept(stop) - num_kept(start) are complete.
     """
     arrays, static = eqx.partition((fixed.model, fixed.method, fixed.source), eqx.is_array)
 
@@ -110,6 +110,8 @@ def _loop(fixed, model, method, source, states, keys, start, stop, batches):
         if keys.shape[0] == 1:  # a batch axis of one would cost matmul speed and buy nothing
             result = advance(jax.tree.map(lambda leaf: leaf[0], states), keys[0], step, batch)
             return jax.tree.map(lambda leaf: leaf[None], result)
+        if not method.in_step:
+            return jax.lax.map(lambda chain: advance(*chain, step, batch), (states, keys))
         return jax.vmap(advance, in_axes=(0, 0, None, None))(states, keys, step, batch)
 
     def batch_at(slot: Array) -> Batch | None:
@@ -124,8 +126,8 @@ def _loop(fixed, model, method, source, states, keys, start, stop, batches):
         states, infos, draws = carry
         states, info = advance_all(states, step, batch_at(step - start))
         infos = _write(infos, info, step - start)
-        if phase.keep is not None:  # the last state of each group of `thin` is the one that stays in its slot
-            draws = _write(draws, jax.vmap(phase.keep)(states), step // phase.thin - start // phase.thin)
+        if phase.keep is not None:  # the last state before num_kept goes up is the one that stays in its slot
+            draws = _write(draws, jax.vmap(phase.keep)(states), phase.num_kept(step) - phase.num_kept(start))
         return states, infos, draws
 
     return jax.lax.fori_loop(start, stop, body, (states, infos, draws))

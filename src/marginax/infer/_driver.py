@@ -251,7 +251,7 @@ def _collect(phase: Phase, infos: PyTree, draws: PyTree, start: int, stop: int) 
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         chunk[f"info/{name}"] = np.swapaxes(np.asarray(leaf)[: stop - start], 0, 1)
     if phase.keep is not None:
-        complete = stop // phase.thin - start // phase.thin
+        complete = phase.num_kept(stop) - phase.num_kept(start)
         for i, leaf in enumerate(jax.tree.leaves(draws)):
             chunk[f"draw/{i:05d}"] = np.swapaxes(np.asarray(leaf)[:complete], 0, 1)
     return chunk

@@ -31,6 +31,8 @@ class Phase:
         step: (model, state, batch, *, key) -> (state, info).
         keep: state -> what to keep as a draw, or None to keep nothing.
         thin: keep every thin-th state.
+        cycle: steps after which the phase repeats itself, or None for one long cycle.
+        skip: steps at the beginning of each cycle from which nothing is kept.
     """
 
     name: str
@@ -38,6 +40,20 @@ class Phase:
     step: Callable[..., tuple[State, Info]]
     keep: Callable[[State], PyTree] | None = None
     thin: int = 1
+    cycle: int | None = None
+    skip: int = 0
+
+    def num_kept(self, step: Any) -> Any:
+        """How many draws are complete when this many steps are done; an int, or an array while tracing.
+
+        >>> phase = Phase("sample", 20, lambda *args: args, thin=2, cycle=10, skip=6)
+        >>> [phase.num_kept(step) for step in (6, 7, 8, 10, 16, 18, 20)]
+        [0, 0, 1, 2, 2, 3, 4]
+        """
+        cycle = self.num_steps if self.cycle is None else self.cycle
+        past = step % cycle - self.skip
+        past = past * (past > 0)
+        return step // cycle * ((cycle - self.skip) // self.thin) + past // self.thin
 
 
 class AbstractMethod(eqx.Module):
@@ -60,6 +76,11 @@ class AbstractMethod(eqx.Module):
     def num_chains(self) -> int:
         """How many chains to run when the user does not say."""
         return 1
+
+    @property
+    def in_step(self) -> bool:
+        """Whether all chains take the same time for a step; if not, they take turns instead of waiting for the last."""
+        return True
 
     def continued(self) -> "AbstractMethod":
         """The method to run when `init=` says where to start."""
