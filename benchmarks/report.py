@@ -97,13 +97,13 @@ def show(entry: Entry, results: list[list[Result]], out: Console) -> None:
             table.add_column(header, justify="right")
         for row in rows:
             low, high = row.quartiles
-            relative = "1" if row is rows[0] else f"{ratio(row, rows[0]):.2f}"
+            relative = "1" if row is rows[0] else f"{ratio(row, rows[0]):.3g}"
             table.add_row(row.contestant.name, readable(row.median), f"{readable(low)} - {readable(high)}", relative)
         out.print(table)
     for claim in verdicts(entry, results):
         where = f"{claim['group']}: " if claim["group"] else ""
         word = "[green]met[/green]" if claim["met"] else "[red]missed[/red]"
-        fraction = f"{claim['ours']} / {claim['peer']} = {claim['ratio']:.2f}"
+        fraction = f"{claim['ours']} / {claim['peer']} = {claim['ratio']:.3g}"
         out.print(f"{where}{fraction}, target at most {claim['at_most']:g}: {word}")
     disturbed = [load > BUSY for rows in results for row in rows for load in row.others]
     if any(disturbed):
