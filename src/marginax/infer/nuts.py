@@ -1,56 +1,37 @@
 r"""The No-U-Turn sampler (Hoffman & Gelman, 2014; multinomial variant of Betancourt, 2017): exact, full batch.
 
-Kernel, dual averaging and Welford variances are BlackJAX's. The schedule is Stan's: a fast interval for the step
-size, slow windows of doubling length that also learn the mass matrix, and a last fast interval; here it is a phase of
-identical steps, so that warm-up, too, is shown, interrupted and resumed.
+A trajectory is doubled, forwards or backwards in time at random, until it turns back on itself or its energy diverges;
+the next state is drawn from its points with weights $e^{-H}$, those of later doublings preferred. Subtrees are built
+without recursion: U-turns between the ends of every subtree are found from $O(\log n)$ stored velocities (Phan, Pradhan
+& Jankowiak, 2019). BlackJAX's kernel does the same with more memory traffic; the two are compared in the tests.
 """
-
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from marginax.data import Batch
+from marginax._random import normal, uniform
 from marginax.files import register
-from marginax.infer._method import AbstractMethod, Infos, Phase, check_count
-from marginax.model import Model, Params
-from marginax.posterior import AbstractPosterior, Draws
+from marginax.infer._adaptation import DiagonalScale, Root, Scale, choose
+from marginax.infer._flat import Density, Vector
+from marginax.infer._hamiltonian import MAX_ENERGY_ERROR, Motion, Place, leapfrog
+from marginax.infer._method import check_count
+from marginax.infer._sampler import AbstractSampler, SamplerInfo
 
-
-class NUTSState(eqx.Module):
-    """Position, its density and gradient, and the two adaptations."""
-
-    params: Params
-    log_density: Array
-    gradient: Params
-    step_size: PyTree
-    mass: PyTree
-    count: Array
-
-
-class NUTSInfo(eqx.Module):
-    """How each trajectory went."""
-
-    log_density: Array
-    acceptance: Array
-    energy: Array
-    diverging: Array
-    num_leapfrog: Array
-    step_size: Array
+_DIRECTIONS, _LEAVES, _TREES = 1, 2, 3  # streams of random numbers within a trajectory
 
 
 @register
-class NUTS(AbstractMethod):
-    """No-U-Turn sampler with window adaptation of step size and diagonal mass matrix.
+class NUTS(AbstractSampler):
+    """No-U-Turn sampler with window adaptation of step size and scale.
 
     Args:
         num_warmup: adaptation steps.
         num_samples: kept draws per chain.
         thin: steps per kept draw.
         target_acceptance: mean acceptance that the step size aims at; raise it if trajectories diverge.
+        scale: `DiagonalScale()`, or `DenseScale()` for up to some hundreds of correlated parameters.
         max_doublings: trajectories have at most 2^max_doublings leapfrog steps.
     """
 
@@ -58,118 +39,162 @@ class NUTS(AbstractMethod):
     num_samples: int = 500
     thin: int = 1
     target_acceptance: float = 0.8
+    scale: Scale = eqx.field(default_factory=DiagonalScale)
     max_doublings: int = 10
 
     def __check_init__(self):
-        for name in ("num_warmup", "num_samples", "thin", "max_doublings"):
-            check_count(name, getattr(self, name))
-        if not 0 < self.target_acceptance < 1:
-            raise ValueError(f"target_acceptance must be in (0, 1), got {self.target_acceptance}")
+        check_count("max_doublings", self.max_doublings)
 
     @property
-    def batch_size(self) -> None:
-        """Full batch."""
-        return
+    def in_step(self) -> bool:
+        """Trajectories differ in length."""
+        return False
 
-    @property
-    def num_chains(self) -> int:
-        """Four, so that they can be compared."""
-        return 4
-
-    def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> NUTSState:
-        """Start where the chain starts, with unit masses."""
-        del key
-        value, gradient = jax.value_and_grad(lambda p: model.log_density(p, batch))(params)
-        averaging, mass = self._adaptations()
-        size = sum(leaf.size for leaf in jax.tree.leaves(params))
-        return NUTSState(params, value, gradient, averaging[0](0.1), mass[0](size), jnp.zeros((), jnp.int32))
-
-    @property
-    def needs_full_batch(self) -> bool:
-        """Leapfrog steps and acceptance need the exact density."""
-        return True
-
-    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
-        """Adapt, then sample."""
-        del num_examples, batch_size
-        sample = Phase("sample", self.num_samples * self.thin, self.sample_step, lambda s: s.params, self.thin)
-        return (Phase("adapt", self.num_warmup, self.adapt_step), sample)
-
-    def adapt_step(
-        self, model: Model, state: NUTSState, batch: Batch, *, key: PRNGKeyArray
-    ) -> tuple[NUTSState, NUTSInfo]:
-        """A trajectory with the present step size, then learn from it."""
-        (start_step, update_step, finish_step), (_, update_mass, finish_mass) = self._adaptations()
-        state, info = self._move(model, state, batch, jnp.exp(state.step_size.log_step_size), key)
-        slow, window_ends = (jnp.asarray(flags)[state.count] for flags in adaptation_windows(self.num_warmup))
-        step_size = update_step(state.step_size, info.acceptance)
-        mass = _choose(slow, update_mass(state.mass, state.params), state.mass)
-        step_size = _choose(window_ends, start_step(finish_step(step_size)), step_size)
-        mass = _choose(window_ends, finish_mass(mass), mass)
-        state = NUTSState(state.params, state.log_density, state.gradient, step_size, mass, state.count + 1)
-        return state, info
-
-    def sample_step(
-        self, model: Model, state: NUTSState, batch: Batch, *, key: PRNGKeyArray
-    ) -> tuple[NUTSState, NUTSInfo]:
-        """A trajectory with the averaged step size of the adaptation."""
-        return self._move(model, state, batch, jnp.exp(state.step_size.log_step_size_avg), key)
-
-    def posterior(self, model: Model, state: NUTSState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        """The draws."""
-        del state, infos
-        if draws is None or jax.tree.leaves(draws)[0].shape[1] == 0:
-            raise KeyboardInterrupt("interrupted before the first draw was kept: there is no posterior yet")
-        return Draws(model=model, params=draws)
-
-    def _move(self, model, state, batch, step_size, key) -> tuple[NUTSState, NUTSInfo]:
-        from blackjax.mcmc import hmc, nuts
-
-        kernel = nuts.build_kernel()
-        position = hmc.HMCState(state.params, state.log_density, state.gradient)
-        new: Any
-        new, told = kernel(
-            key,
-            position,
-            lambda p: model.log_density(p, batch),
-            step_size,
-            state.mass.inverse_mass_matrix,
-            self.max_doublings,
+    def move(
+        self, density: Density, place: Place, step_size: Array, root: Root, extra: PyTree, *, key: PRNGKeyArray
+    ) -> tuple[Place, SamplerInfo, PyTree]:
+        """Draw a velocity, grow a trajectory, draw a point of it."""
+        del extra
+        motion = Motion(place, normal(key, place.position.shape, place.position.dtype))
+        tree = grow(density, motion, step_size, root, self.max_doublings, key=key)
+        num = jnp.maximum(tree.num_leaves, 1)
+        info = SamplerInfo(
+            log_density=tree.chosen.log_density,
+            acceptance=tree.acceptance / num,
+            energy=tree.chosen_energy,
+            diverging=tree.diverging,
+            num_leapfrog=tree.num_leaves,
+            step_size=step_size,
         )
-        told_numbers = (told.acceptance_rate, told.energy, told.is_divergent, told.num_integration_steps, step_size)
-        info = NUTSInfo(*(jnp.asarray(number) for number in (new.logdensity, *told_numbers)))
-        moved = NUTSState(new.position, new.logdensity, new.logdensity_grad, state.step_size, state.mass, state.count)
-        return moved, info
-
-    def _adaptations(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        from blackjax.adaptation.mass_matrix import mass_matrix_adaptation
-        from blackjax.adaptation.step_size import dual_averaging_adaptation
-
-        return dual_averaging_adaptation(self.target_acceptance), mass_matrix_adaptation(True)
+        return tree.chosen, info, None
 
 
-def adaptation_windows(num_warmup: int) -> tuple[np.ndarray, np.ndarray]:
-    """For each warm-up step: does the mass matrix learn from it, and does a window end with it?
+class Tree(eqx.Module):
+    """A stretch of trajectory: its two ends, the point drawn from it, and sums over its points."""
 
-    >>> slow, ends = adaptation_windows(500)
-    >>> np.flatnonzero(ends).tolist(), int(slow.sum())
-    ([99, 149, 249, 449], 375)
-    """
-    first, last, window = 75, 50, 25
-    if num_warmup < first + last + window:
-        first, last = int(0.15 * num_warmup), int(0.1 * num_warmup)
-        window = num_warmup - first - last
-    slow, ends = np.zeros(num_warmup, bool), np.zeros(num_warmup, bool)
-    slow[first : num_warmup - last] = True
-    start = first
-    while start < num_warmup - last:
-        stop = start + window
-        if stop + 2 * window > num_warmup - last:
-            stop = num_warmup - last
-        ends[stop - 1] = True
-        start, window = stop, 2 * window
-    return slow, ends
+    first: Motion
+    last: Motion
+    chosen: Place
+    chosen_energy: Float[Array, ""]
+    log_weight: Float[Array, ""]
+    velocities: Vector
+    acceptance: Float[Array, ""]
+    num_leaves: Int[Array, ""]
+    turning: Bool[Array, ""]
+    diverging: Bool[Array, ""]
+
+    @property
+    def ended(self) -> Bool[Array, ""]:
+        """No point in going on."""
+        return self.turning | self.diverging
 
 
-def _choose(condition: Array, yes: PyTree, no: PyTree) -> PyTree:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+def grow(
+    density: Density, start: Motion, step_size: Array, root: Root, max_doublings: int, *, key: PRNGKeyArray
+) -> Tree:
+    """Double the trajectory until it turns, diverges or is long enough."""
+    zero, no = jnp.zeros_like(start.energy), jnp.zeros((), bool)
+    tree = Tree(start, start, start.place, start.energy, zero, start.velocity, zero, jnp.zeros((), jnp.int32), no, no)
+
+    def double(carry: tuple[Array, Tree]) -> tuple[Array, Tree]:
+        depth, tree = carry
+        forward = uniform(key, depth, stream=_DIRECTIONS) < 0.5
+        edge = choose(forward, tree.last, tree.first)
+        signed = jnp.where(forward, step_size, -step_size)
+        branch = subtree(density, edge, start.energy, signed, root, depth, tree.num_leaves, max_doublings, key=key)
+        return depth + 1, _joined(tree, branch, forward, uniform(key, depth, stream=_TREES))
+
+    def goes_on(carry: tuple[Array, Tree]) -> Array:
+        return (carry[0] < max_doublings) & ~carry[1].ended
+
+    return jax.lax.while_loop(goes_on, double, (jnp.zeros((), jnp.int32), tree))[1]
+
+
+def subtree(
+    density: Density,
+    edge: Motion,
+    energy: Float[Array, ""],
+    step_size: Array,
+    root: Root,
+    depth: Int[Array, ""],
+    num_before: Int[Array, ""],
+    max_doublings: int,
+    *,
+    key: PRNGKeyArray,
+) -> Tree:
+    """2^depth leapfrog steps from an edge, fewer if a part of them turns or diverges; `first` is the oldest point."""
+    zero, no = jnp.zeros_like(energy), jnp.zeros((), bool)
+    nothing = jnp.zeros_like(edge.velocity)
+    empty = Tree(edge, edge, edge.place, energy, zero - jnp.inf, nothing, zero, jnp.zeros((), jnp.int32), no, no)
+    stored = jnp.zeros((max_doublings, edge.velocity.size), edge.velocity.dtype)
+
+    def add(carry: tuple[Tree, Array, Array]) -> tuple[Tree, Array, Array]:
+        tree, velocities, sums = carry
+        leaf = tree.num_leaves
+        motion = leapfrog(density, tree.last, step_size, root)
+        error = motion.energy - energy
+        error = jnp.where(jnp.isnan(error), jnp.inf, error)
+        log_weight = jnp.logaddexp(tree.log_weight, -error)
+        taken = jnp.log(uniform(key, num_before + leaf, stream=_LEAVES)) < -error - log_weight
+        total = tree.velocities + motion.velocity
+        level, lowest = _levels(leaf)
+        turning = (leaf % 2 == 1) & _any_turn(velocities, sums, motion.velocity, total, lowest, level)
+        even = leaf % 2 == 0
+        velocities = velocities.at[level].set(jnp.where(even, motion.velocity, velocities[level]))
+        sums = sums.at[level].set(jnp.where(even, total, sums[level]))
+        grown = Tree(
+            first=choose(leaf == 0, motion, tree.first),
+            last=motion,
+            chosen=choose(taken, motion.place, tree.chosen),
+            chosen_energy=jnp.where(taken, motion.energy, tree.chosen_energy),
+            log_weight=log_weight,
+            velocities=total,
+            acceptance=tree.acceptance + jnp.exp(jnp.minimum(0.0, -error)),
+            num_leaves=leaf + 1,
+            turning=turning,
+            diverging=error > MAX_ENERGY_ERROR,
+        )
+        return grown, velocities, sums
+
+    def goes_on(carry: tuple[Tree, Array, Array]) -> Array:
+        return (carry[0].num_leaves < 2**depth) & ~carry[0].ended
+
+    return jax.lax.while_loop(goes_on, add, (empty, stored, stored))[0]
+
+
+def _levels(leaf: Int[Array, ""]) -> tuple[Array, Array]:
+    """Where the velocity of an even leaf is stored, and for an odd one the range of levels whose subtrees end with it."""
+    level = jax.lax.population_count(leaf >> 1)
+    num_subtrees = jax.lax.population_count(leaf & ~(leaf + 1))  # trailing ones
+    return level, level - num_subtrees + 1
+
+
+def _any_turn(velocities: Array, sums: Array, velocity: Vector, total: Vector, lowest: Array, highest: Array) -> Array:
+    """Whether any of the subtrees that end here turns back between its ends."""
+    between = total - sums + 0.5 * (velocities - velocity)
+    turns = (jnp.sum(between * velocities, axis=1) <= 0) | (between @ velocity <= 0)
+    level = jnp.arange(velocities.shape[0])
+    return jnp.any(turns & (lowest <= level) & (level <= highest))
+
+
+def _joined(tree: Tree, branch: Tree, forward: Array, draw: Array) -> Tree:
+    """The whole trajectory after a doubling; a branch that ended early lends nothing but its statistics."""
+    whole = ~branch.ended
+    taken = whole & (jnp.log(draw) < branch.log_weight - tree.log_weight)
+    first = choose(forward, tree.first, branch.last)
+    last = choose(forward, branch.last, tree.last)
+    velocities = tree.velocities + branch.velocities
+    between = velocities - 0.5 * (first.velocity + last.velocity)
+    turning = (jnp.vdot(between, first.velocity) <= 0) | (jnp.vdot(between, last.velocity) <= 0)
+    return Tree(
+        first=first,
+        last=last,
+        chosen=choose(taken, branch.chosen, tree.chosen),
+        chosen_energy=jnp.where(taken, branch.chosen_energy, tree.chosen_energy),
+        log_weight=jnp.logaddexp(tree.log_weight, branch.log_weight),
+        velocities=velocities,
+        acceptance=tree.acceptance + branch.acceptance,
+        num_leaves=tree.num_leaves + branch.num_leaves,
+        turning=branch.turning | (whole & turning),
+        diverging=branch.diverging,
+    )

@@ -1,0 +1,141 @@
+"""Samplers of the exact posterior: a chain that adapts itself in warm-up, then moves and keeps where it was.
+
+What they share is here: flat positions, adaptation of step size and scale, phases, draws. A sampler says how to move.
+"""
+
+import abc
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from marginax.data import Batch
+from marginax.infer._adaptation import Adaptation, Root, Scale, adapt, first_adaptation
+from marginax.infer._flat import Density, density_of, ravel, unravel
+from marginax.infer._hamiltonian import Place, place_at
+from marginax.infer._method import AbstractMethod, Infos, Phase, check_count
+from marginax.model import Model, Params
+from marginax.posterior import AbstractPosterior, Draws
+
+
+class SamplerState(eqx.Module):
+    """Where a chain is, what its warm-up has learned, and what else its moves need."""
+
+    params: Params
+    log_density: Array
+    gradient: Array
+    adaptation: Adaptation
+    extra: PyTree = None
+
+
+class SamplerInfo(eqx.Module):
+    """How each move went."""
+
+    log_density: Array
+    acceptance: Array
+    step_size: Array
+    energy: Array | None = None
+    diverging: Array | None = None
+    num_leapfrog: Array | None = None
+
+
+class AbstractSampler(AbstractMethod):
+    """A Markov chain that leaves the posterior unchanged: full batch, several chains, warm-up in Stan's windows."""
+
+    num_warmup: eqx.AbstractVar[int]
+    num_samples: eqx.AbstractVar[int]
+    thin: eqx.AbstractVar[int]
+    target_acceptance: eqx.AbstractVar[float]
+    scale: eqx.AbstractVar[Scale]
+
+    def __check_init__(self):
+        for name in ("num_warmup", "num_samples", "thin"):
+            check_count(name, getattr(self, name))
+        if not 0 < self.target_acceptance < 1:
+            raise ValueError(f"target_acceptance must be in (0, 1), got {self.target_acceptance}")
+        if not isinstance(self.scale, Scale):
+            raise TypeError(f"scale must be mx.infer.DiagonalScale() or DenseScale(), got {self.scale!r}")
+
+    @abc.abstractmethod
+    def move(
+        self, density: Density, place: Place, step_size: Array, root: Root, extra: PyTree, *, key: PRNGKeyArray
+    ) -> tuple[Place, SamplerInfo, PyTree]:
+        """A move that leaves the posterior unchanged, and what `learn` may want to know of it."""
+
+    def density(self, model: Model, batch: Batch, like: Params) -> Density:
+        """What is known at a position: the log density and its gradient."""
+        return density_of(model, batch, like)
+
+    def first_extra(self, place: Place) -> PyTree:
+        """What moves need besides step size and scale, before anything is learned."""
+        del place
+
+    def learn(self, extra: PyTree, noted: PyTree, adaptation: Adaptation) -> PyTree:
+        """Learn about the extra from a move of warm-up."""
+        del noted, adaptation
+        return extra
+
+    # ---- the protocol
+
+    @property
+    def batch_size(self) -> None:
+        """Full batch."""
+        return
+
+    @property
+    def needs_full_batch(self) -> bool:
+        """Acceptance needs the exact density."""
+        return True
+
+    @property
+    def num_chains(self) -> int:
+        """Four, so that they can be compared."""
+        return 4
+
+    def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> SamplerState:
+        """Start where the chain starts, with unit scale."""
+        del key
+        place = place_at(self.density(model, batch, params), ravel(params))
+        adaptation = first_adaptation(self.scale, place.position, 0.1)
+        return SamplerState(params, place.log_density, place.gradient, adaptation, self.first_extra(place))
+
+    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
+        """Adapt, then sample."""
+        del num_examples, batch_size
+        sample = Phase("sample", self.num_samples * self.thin, self.sample_step, lambda s: s.params, self.thin)
+        return (Phase("adapt", self.num_warmup, self.adapt_step), sample)
+
+    def adapt_step(
+        self, model: Model, state: SamplerState, batch: Batch, *, key: PRNGKeyArray
+    ) -> tuple[SamplerState, SamplerInfo]:
+        """A move with the present step size, then learn from it."""
+        state, info, noted = self._step(model, state, batch, state.adaptation.trial_step_size, key)
+        learned = adapt(state.adaptation, ravel(state.params), info.acceptance, self.target_acceptance, self.num_warmup)
+        extra = self.learn(state.extra, noted, learned)
+        return SamplerState(state.params, state.log_density, state.gradient, learned, extra), info
+
+    def sample_step(
+        self, model: Model, state: SamplerState, batch: Batch, *, key: PRNGKeyArray
+    ) -> tuple[SamplerState, SamplerInfo]:
+        """A move with what warm-up has settled on."""
+        state, info, _ = self._step(model, state, batch, state.adaptation.step_size, key)
+        return state, info
+
+    def posterior(self, model: Model, state: SamplerState, draws: PyTree, infos: Infos) -> AbstractPosterior:
+        """The draws."""
+        del state, infos
+        return posterior_of(model, draws)
+
+    def _step(self, model, state, batch, step_size, key) -> tuple[SamplerState, SamplerInfo, PyTree]:
+        place = Place(ravel(state.params), state.log_density, state.gradient)
+        density = self.density(model, batch, state.params)
+        new, info, noted = self.move(density, place, step_size, state.adaptation.root, state.extra, key=key)
+        params = unravel(new.position, state.params)
+        return SamplerState(params, new.log_density, new.gradient, state.adaptation, state.extra), info, noted
+
+
+def posterior_of(model: Model, draws: PyTree) -> Draws:
+    """Draws as a posterior, if there are any yet."""
+    if draws is None or jax.tree.leaves(draws)[0].shape[1] == 0:
+        raise KeyboardInterrupt("interrupted before the first draw was kept: there is no posterior yet")
+    return Draws(model=model, params=draws)

@@ -1,0 +1,194 @@
+r"""Microcanonical Langevin Monte Carlo (Robnik et al., 2023; 2024): full batch, not adjusted, fast.
+
+The chain glides at unit speed through the coordinates of unit scale and forgets its direction over a path of length $L$.
+There is no accept step: the bias is governed by the energy error of a step, whose variance per dimension is held at
+`energy_variance`. Warm-up finds, in turn, the step size for that variance, the posterior's scale from the spread of the
+chain, and the step size again; $L$ is `path_length` times $\sqrt d$.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from marginax._random import normal
+from marginax.data import Batch
+from marginax.files import register
+from marginax.infer._adaptation import (
+    DiagonalScale,
+    Moments,
+    Root,
+    add_to_moments,
+    choose,
+    no_moments,
+    root_of,
+)
+from marginax.infer._flat import Vector, density_of, ravel, unravel
+from marginax.infer._hamiltonian import Motion, Place, place_at
+from marginax.infer._method import AbstractMethod, Infos, Phase, check_count
+from marginax.infer._microcanonical import glide, refresh, unit
+from marginax.infer._sampler import posterior_of
+from marginax.model import Model, Params
+from marginax.posterior import AbstractPosterior
+
+
+class EnergyTuning(eqx.Module):
+    """Sums behind the step size that gives the wanted energy error, which grows as the sixth power of the step."""
+
+    step_size: Float[Array, ""]
+    weighted: Float[Array, ""]
+    weights: Float[Array, ""]
+    longest: Float[Array, ""]
+
+
+class MCLMCState(eqx.Module):
+    """Where a chain is, where it is heading, and what its warm-up has learned."""
+
+    params: Params
+    log_density: Array
+    gradient: Vector
+    direction: Vector
+    tuning: EnergyTuning
+    moments: Moments
+    root: Root
+    count: Int[Array, ""]
+
+
+class MCLMCInfo(eqx.Module):
+    """How each step went; the energy error is per square root of the dimension, so that its variance is the target."""
+
+    log_density: Array
+    energy_error: Array
+    step_size: Array
+
+
+@register
+class MCLMC(AbstractMethod):
+    """Microcanonical Langevin Monte Carlo.
+
+    Args:
+        num_warmup: steps of adaptation.
+        num_samples: kept draws per chain.
+        thin: steps per kept draw.
+        energy_variance: wanted variance of a step's energy error per dimension; smaller is more exact and slower.
+        path_length: over which the direction is forgotten, in units of the posterior's scale.
+    """
+
+    num_warmup: int = 2000
+    num_samples: int = 500
+    thin: int = 10
+    energy_variance: float = 5e-4
+    path_length: float = 1.0
+
+    def __check_init__(self):
+        for name in ("num_warmup", "num_samples", "thin"):
+            check_count(name, getattr(self, name))
+        for name in ("energy_variance", "path_length"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be > 0, got {getattr(self, name)}")
+
+    @property
+    def batch_size(self) -> None:
+        """Full batch."""
+        return
+
+    @property
+    def needs_full_batch(self) -> bool:
+        """The energy error of a noisy gradient says nothing."""
+        return True
+
+    @property
+    def num_chains(self) -> int:
+        """Four, so that they can be compared."""
+        return 4
+
+    def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> MCLMCState:
+        """Start where the chain starts, in a random direction."""
+        place = place_at(density_of(model, batch, params), ravel(params))
+        position = place.position
+        direction = unit(normal(key, position.shape, position.dtype))
+        steepness = jnp.linalg.norm(place.gradient) / jnp.sqrt(position.size)
+        tuning = first_tuning(0.25 * jnp.sqrt(position.size) / (1.0 + steepness))
+        ones = jnp.ones_like(position)
+        moments = no_moments(DiagonalScale(), position)
+        zero = jnp.zeros((), jnp.int32)
+        return MCLMCState(params, place.log_density, place.gradient, direction, tuning, moments, ones, zero)
+
+    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
+        """Adapt, then sample."""
+        del num_examples, batch_size
+        sample = Phase("sample", self.num_samples * self.thin, self.sample_step, lambda s: s.params, self.thin)
+        return (Phase("adapt", self.num_warmup, self.adapt_step), sample)
+
+    def adapt_step(
+        self, model: Model, state: MCLMCState, batch: Batch, *, key: PRNGKeyArray
+    ) -> tuple[MCLMCState, MCLMCInfo]:
+        """A step; then learn the step size, and in the middle of warm-up the scale."""
+        new, info, error, sound = self._step(model, state, batch, key)
+        tuning = tune(state.tuning, error, state.direction.size, self.energy_variance, sound)
+        spread_from, spread_until = self.num_warmup // 3, 2 * self.num_warmup // 3
+        spreading = (state.count >= spread_from) & (state.count < spread_until)
+        moments = choose(spreading & sound, add_to_moments(new.moments, ravel(new.params)), new.moments)
+        rescaled = state.count + 1 == spread_until
+        root = jnp.where(rescaled, root_of(moments), state.root)
+        tuning = choose(rescaled, first_tuning(0.1 * jnp.sqrt(root.size)), tuning)
+        settled = MCLMCState(
+            new.params, new.log_density, new.gradient, new.direction, tuning, moments, root, state.count + 1
+        )
+        return settled, info
+
+    def sample_step(
+        self, model: Model, state: MCLMCState, batch: Batch, *, key: PRNGKeyArray
+    ) -> tuple[MCLMCState, MCLMCInfo]:
+        """A step with what warm-up has settled on."""
+        new, info, _, _ = self._step(model, state, batch, key)
+        return new, info
+
+    def posterior(self, model: Model, state: MCLMCState, draws: PyTree, infos: Infos) -> AbstractPosterior:
+        """The draws."""
+        del state, infos
+        return posterior_of(model, draws)
+
+    def _step(self, model, state, batch, key) -> tuple[MCLMCState, MCLMCInfo, Array, Array]:
+        size = state.direction.size
+        start = Motion(Place(ravel(state.params), state.log_density, state.gradient), state.direction)
+        step_size = state.tuning.step_size
+        end, error = glide(density_of(model, batch, state.params), start, step_size, state.root)
+        sound = jnp.isfinite(error) & jnp.all(jnp.isfinite(end.velocity))
+        noise = normal(key, (size,), end.velocity.dtype)
+        # A step that blew up is not taken: the chain stays and heads elsewhere.
+        end = choose(sound, end, Motion(start.place, unit(noise)))
+        direction = refresh(end.velocity, noise, step_size, self.path_length * jnp.sqrt(size))
+        place = end.place
+        info = MCLMCInfo(place.log_density, jnp.where(sound, error, 0.0) / jnp.sqrt(size), step_size)
+        params = unravel(place.position, state.params)
+        new = MCLMCState(
+            params,
+            place.log_density,
+            place.gradient,
+            direction,
+            state.tuning,
+            state.moments,
+            state.root,
+            state.count,
+        )
+        return new, info, error, sound
+
+
+def first_tuning(step_size: Array) -> EnergyTuning:
+    """A guess, and nothing learned."""
+    zero = jnp.zeros_like(step_size)
+    return EnergyTuning(step_size, zero, zero, zero + jnp.inf)
+
+
+def tune(state: EnergyTuning, error: Array, size: int, target: Array | float, sound: Array) -> EnergyTuning:
+    """Learn from the energy error of one step; those nearest to the wanted one count most."""
+    memory, trust = 149.0 / 151.0, 1.5
+    excess = error**2 / (size * target) + 1e-8
+    weight = jnp.exp(-0.5 * (jnp.log(excess) / (6.0 * trust)) ** 2)
+    weighted = memory * state.weighted + weight * excess / state.step_size**6
+    weights = memory * state.weights + weight
+    fitting = (weighted / weights) ** (-1.0 / 6.0)
+    bounded = jnp.clip(fitting, 0.5 * state.step_size, jnp.minimum(1.5 * state.step_size, state.longest))
+    calm = EnergyTuning(bounded, weighted, weights, state.longest)
+    shorter = 0.8 * state.step_size
+    return choose(sound, calm, EnergyTuning(shorter, state.weighted, state.weights, shorter))
