@@ -1,5 +1,8 @@
 """Posteriors: distributions over networks, their files, and their export."""
 
+from marginax.posterior.chains import chain_predictions, diagnose_chains
+from marginax.posterior.convergence import Convergence, measure_convergence
+from marginax.posterior.diagnostics import ChainDiagnostics
 from marginax.posterior.draws import Draws
 from marginax.posterior.gaussian import Gaussian, Mixture
 from marginax.posterior.posterior import AbstractPosterior
@@ -7,4 +10,18 @@ from marginax.posterior.record import FitRecord, describe
 from marginax.posterior.storage import load
 from marginax.posterior.summary import Summary
 
-__all__ = ["AbstractPosterior", "Draws", "FitRecord", "Gaussian", "Mixture", "Summary", "describe", "load"]
+__all__ = [
+    "AbstractPosterior",
+    "ChainDiagnostics",
+    "Convergence",
+    "Draws",
+    "FitRecord",
+    "Gaussian",
+    "Mixture",
+    "Summary",
+    "chain_predictions",
+    "describe",
+    "diagnose_chains",
+    "load",
+    "measure_convergence",
+]

@@ -5,14 +5,24 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from marginax.posterior.chains import sample_info
+
 if TYPE_CHECKING:
+    from marginax.posterior.draws import Draws
     from marginax.posterior.posterior import AbstractPosterior
+
+_ARVIZ_NAMES = {
+    "log_density": "lp",
+    "acceptance": "acceptance_rate",
+    "num_leapfrog": "n_steps",
+}  # diverging, energy, energy_error and step_size are called so there, too
 
 
 def to_arviz(posterior: "AbstractPosterior", *, num_samples: int = 1000) -> Any:
     """arviz.InferenceData with the groups posterior and, where a method sampled, sample_stats.
 
-    A continuous posterior is represented by `num_samples` draws in one chain.
+    With `thin` above 1 the statistics are those of the kept steps. A continuous posterior is represented by
+    `num_samples` draws in one chain.
     """
     import arviz
 
@@ -24,10 +34,37 @@ def to_arviz(posterior: "AbstractPosterior", *, num_samples: int = 1000) -> Any:
         key = jax.random.key(0) if posterior.key is None else posterior.key
         params = jax.tree.map(lambda a: a[None], posterior.sample_params(num_samples, key=key))
     values = {name_of(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
-    chains, draws = next(iter(values.values())).shape[:2]
-    stats = posterior.record.info.get("sample", {})
-    fitting = {name: value for name, value in stats.items() if value.shape[:2] == (chains, draws)}
-    return arviz.from_dict(posterior=values, sample_stats=fitting or None)
+    stats = sample_stats(posterior) if isinstance(posterior, Draws) else None
+    return arviz.from_dict(posterior=values, sample_stats=stats or None)
+
+
+def sample_stats(posterior: "Draws") -> dict[str, np.ndarray]:
+    """What the sampler recorded at the steps whose draws were kept, under ArviZ's names, axes (chain, draw).
+
+    Draws are taken to be evenly spaced; where the counts say that they are not, nothing is exported.
+    """
+    info = sample_info(posterior)
+    steps = next((value.shape[1] for value in info.values()), 0)
+    thin = _thinning(steps, posterior.num_draws, finished=posterior.record.finished)
+    if thin is None:
+        return {}
+    return {_ARVIZ_NAMES.get(name, name): value[:, thin - 1 : steps : thin] for name, value in info.items()}
+
+
+def _thinning(num_steps: int, num_draws: int, *, finished: bool) -> int | None:
+    """Steps per draw: the ratio, or after an interruption the only number that fits; None where there is none.
+
+    >>> [_thinning(steps, draws, finished=True) for steps, draws in ((500, 500), (1000, 100), (10, 20), (11, 2))]
+    [1, 10, None, None]
+    >>> [_thinning(steps, draws, finished=False) for steps, draws in ((500, 500), (23, 4), (11, 2))]
+    [1, 5, None]
+    """
+    if num_draws < 1 or num_steps < num_draws:
+        return None
+    if finished:
+        return None if num_steps % num_draws else num_steps // num_draws
+    fitting = [thin for thin in range(1, num_steps // num_draws + 1) if num_steps // thin == num_draws]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def name_of(path: tuple[Any, ...]) -> str:
