@@ -5,12 +5,15 @@ the registry; nothing is unpickled, and nothing is imported by a name found in a
 """
 
 from marginax.files.error import FileError
+from marginax.files.growing import GrowingArrays, GrowingFile
 from marginax.files.registry import register, register_function
 from marginax.files.store import load_tree, read_arrays, read_bundle, save_tree, write_arrays, write_bundle
 from marginax.files.tree import decode, encode
 
 __all__ = [
     "FileError",
+    "GrowingArrays",
+    "GrowingFile",
     "decode",
     "encode",
     "load_tree",

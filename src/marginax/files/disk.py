@@ -23,6 +23,7 @@ __all__ = [
     "real_path",
     "remove_abandoned",
     "remove_directory",
+    "replacing_file",
     "sync_directory",
     "system_errors",
     "temporary_directory",
@@ -76,19 +77,20 @@ def open_directory(path: Path) -> Iterator[int | None]:
 
 
 @contextlib.contextmanager
-def open_regular(path: Path, directory: int | None = None) -> Iterator[tuple[int, int]]:
-    """Open a regular file for reading (no link, pipe or device); gives the descriptor and the size.
+def open_regular(path: Path, directory: int | None = None, *, writable: bool = False) -> Iterator[tuple[int, int]]:
+    """Open a regular file (no link, pipe or device); gives the descriptor and the size.
 
     Args:
         path: The file.
         directory: The descriptor of its directory, where that is held open.
+        writable: For reading and writing, or for reading alone.
     """
     name = path if directory is None else path.name
     mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
     if not stat.S_ISREG(mode):
         what = "a symbolic link" if stat.S_ISLNK(mode) else "not a regular file"
         raise FileError(f"{path.name} is {what}")
-    fd = os.open(name, os.O_RDONLY | _CAREFUL, dir_fd=directory)
+    fd = os.open(name, (os.O_RDWR if writable else os.O_RDONLY) | _CAREFUL, dir_fd=directory)
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
@@ -108,6 +110,24 @@ def new_file(path: Path) -> Iterator[int]:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+@contextlib.contextmanager
+def replacing_file(target: Path) -> Iterator[int]:
+    """A file beside the target that takes its place at the end, at once and synced; gives the descriptor."""
+    if os.path.lexists(target) and not stat.S_ISREG(target.lstat().st_mode):
+        raise FileError("exists and is not a regular file")
+    remove_abandoned(target, ())
+    temporary = temporary_name(target)
+    try:
+        with new_file(temporary) as fd:
+            yield fd
+        temporary.replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    sync_directory(target.parent)
 
 
 def temporary_name(target: Path) -> Path:

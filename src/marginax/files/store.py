@@ -5,13 +5,11 @@ renamed to `.run.old`; `read_bundle` looks there when `run` is missing, so that 
 every moment, also after a crash between the two renames. The next write cleans up after an interrupted one.
 """
 
-import contextlib
 import hashlib
 import importlib.metadata
 import json
 import os
 import platform
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,13 +24,13 @@ from marginax.files.disk import (
     real_path,
     remove_abandoned,
     remove_directory,
+    replacing_file,
     sync_directory,
     system_errors,
     temporary_directory,
-    temporary_name,
 )
 from marginax.files.error import FileError
-from marginax.files.tensors import parse_json, read_tensors, write_all, write_tensors
+from marginax.files.tensors import hash_file, map_tensors, parse_json, read_tensors, write_all, write_tensors
 from marginax.files.tree import Document, decode, encode
 
 __all__ = ["load_tree", "read_arrays", "read_bundle", "save_tree", "write_arrays", "write_bundle"]
@@ -40,8 +38,8 @@ __all__ = ["load_tree", "read_arrays", "read_bundle", "save_tree", "write_arrays
 PathLike = str | os.PathLike[str]
 
 _FORMAT_VERSION = 1
-_MANIFEST, _ARRAYS = "manifest.json", "arrays.safetensors"
-_NAMES = (_MANIFEST, _ARRAYS)
+_MANIFEST, _ARRAYS, _LINKED = "manifest.json", "arrays.safetensors", "draws.safetensors"
+_NAMES = (_MANIFEST, _ARRAYS, _LINKED)
 _ENTRIES = {"format", "version", "kind", "versions", "files", "document", "sha256"}
 _MAX_MANIFEST = 16 * 2**20
 _HEAD = b'{\n"format": "marginax",\n'
@@ -86,7 +84,13 @@ def load_tree(path: PathLike, kind: str) -> Any:
 
 
 def write_bundle(
-    path: PathLike, kind: str, document: Document, arrays: Mapping[str, Any], *, overwrite: bool = False
+    path: PathLike,
+    kind: str,
+    document: Document,
+    arrays: Mapping[str, Any],
+    *,
+    overwrite: bool = False,
+    linked: Path | None = None,
 ) -> None:
     """Write a document and arrays as a directory, as a whole or not at all.
 
@@ -97,6 +101,8 @@ def write_bundle(
         arrays: Arrays by name.
         overwrite: Whether an existing bundle may be replaced. A directory that holds anything else is never
             replaced.
+        linked: A safetensors file whose arrays belong to the bundle, too. The bundle gets a link to it (a copy where
+            the file system has no links), so that what is large is not written twice.
 
     Raises:
         FileError: If nothing could be written (the destination exists, the disk is full, ...). What was there
@@ -115,9 +121,11 @@ def write_bundle(
         remove_abandoned(target, _NAMES)
         with temporary_directory(target, _NAMES) as temporary:
             with new_file(temporary / _ARRAYS) as fd:
-                sha256, size = write_tensors(fd, arrays)
+                files = {_ARRAYS: write_tensors(fd, arrays)}
+            if linked is not None:
+                files[_LINKED] = _link(real_path(linked), temporary / _LINKED)
             with new_file(temporary / _MANIFEST) as fd:
-                write_all(fd, memoryview(_manifest(kind, text, size, sha256)))
+                write_all(fd, memoryview(_manifest(kind, text, files)))
             sync_directory(temporary)
             _replace(temporary, target, old)
         with system_errors("it was written, but may not survive a power failure"):
@@ -125,7 +133,7 @@ def write_bundle(
         remove_directory(old, _NAMES)
 
 
-def read_bundle(path: PathLike, kind: str) -> tuple[Document, dict[str, np.ndarray]]:
+def read_bundle(path: PathLike, kind: str, *, mapped: bool = False) -> tuple[Document, dict[str, np.ndarray]]:
     """Read a bundle that `write_bundle` wrote, checking all of it.
 
     Sizes are checked before memory is allocated, and hashes before anything is returned. Only regular files
@@ -134,6 +142,8 @@ def read_bundle(path: PathLike, kind: str) -> tuple[Document, dict[str, np.ndarr
     Args:
         path: The directory.
         kind: What the bundle has to be.
+        mapped: Whether the arrays stay on disk, as read-only memory maps. They are checked all the same, in one pass
+            that takes a few MiB of memory.
 
     Returns:
         The document and the arrays by name.
@@ -149,7 +159,7 @@ def read_bundle(path: PathLike, kind: str) -> tuple[Document, dict[str, np.ndarr
             stamp = _stamp(current)
             try:
                 with open_directory(current) as directory:
-                    return _read_directory(current, directory, kind)
+                    return _read_directory(current, directory, kind, mapped)
             except (FileError, OSError):
                 if _stamp(_current(target)) == stamp:
                     raise
@@ -176,20 +186,8 @@ def write_arrays(path: PathLike, arrays: Mapping[str, Any]) -> str:
         {'weight': array([0, 1, 2])}
     """
     with naming(path), system_errors("nothing was written, what was there before is unchanged"):
-        target = real_path(path)
-        if os.path.lexists(target) and not stat.S_ISREG(target.lstat().st_mode):
-            raise FileError("exists and is not a regular file")
-        remove_abandoned(target, ())
-        temporary = temporary_name(target)
-        try:
-            with new_file(temporary) as fd:
-                sha256, _ = write_tensors(fd, arrays)
-            temporary.replace(target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
-        sync_directory(target.parent)
+        with replacing_file(real_path(path)) as fd:
+            sha256, _ = write_tensors(fd, arrays)
         return sha256
 
 
@@ -208,7 +206,9 @@ def read_arrays(path: PathLike, sha256: str | None = None) -> dict[str, np.ndarr
         return read_tensors(fd, size, sha256)
 
 
-def _read_directory(path: Path, directory: int | None, kind: str) -> tuple[Document, dict[str, np.ndarray]]:
+def _read_directory(
+    path: Path, directory: int | None, kind: str, mapped: bool
+) -> tuple[Document, dict[str, np.ndarray]]:
     if not path.is_dir():
         raise FileError("not a marginax bundle: not a directory")
     try:
@@ -220,17 +220,29 @@ def _read_directory(path: Path, directory: int | None, kind: str) -> tuple[Docum
         raise FileError(f"not a marginax bundle: it has no {_MANIFEST}") from None
     if manifest["kind"] != kind:
         raise FileError(f"holds a {manifest['kind']!r:.80}, not a {kind!r}")
-    expected = manifest["files"][_ARRAYS]
-    try:
-        with open_regular(path / _ARRAYS, directory) as (fd, size):
-            if size != expected["size"]:
-                raise FileError(f"truncated or damaged: it has {size} bytes instead of {expected['size']}")
-            arrays = read_tensors(fd, size, expected["sha256"])
-    except FileNotFoundError:
-        raise FileError(f"damaged: {_ARRAYS} is missing") from None
-    except FileError as error:
-        raise FileError(f"{_ARRAYS}: {error}") from None
+    arrays: dict[str, np.ndarray] = {}
+    for name, expected in manifest["files"].items():
+        try:
+            with open_regular(path / name, directory) as (fd, size):
+                if size != expected["size"]:
+                    raise FileError(f"truncated or damaged: it has {size} bytes instead of {expected['size']}")
+                arrays |= (map_tensors if mapped else read_tensors)(fd, size, expected["sha256"])
+        except FileNotFoundError:
+            raise FileError(f"damaged: {name} is missing") from None
+        except FileError as error:
+            raise FileError(f"{name}: {error}") from None
     return manifest["document"], arrays
+
+
+def _link(source: Path, target: Path) -> tuple[str, int]:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        with open_regular(source) as (fd, _), new_file(target) as copy:
+            while part := os.read(fd, 2**22):
+                write_all(copy, memoryview(part))
+    with open_regular(target) as (fd, size):
+        return hash_file(fd), size
 
 
 def _document_text(document: Document) -> str:
@@ -243,12 +255,12 @@ def _document_text(document: Document) -> str:
     return text
 
 
-def _manifest(kind: str, document: str, size: int, sha256: str) -> bytes:
+def _manifest(kind: str, document: str, files: Mapping[str, tuple[str, int]]) -> bytes:
     entries = {
         "version": str(_FORMAT_VERSION),
         "kind": json.dumps(kind),
         "versions": json.dumps(_versions()),
-        "files": json.dumps({_ARRAYS: {"size": size, "sha256": sha256}}),
+        "files": json.dumps({name: {"size": size, "sha256": sha256} for name, (sha256, size) in files.items()}),
         "document": document,
     }
     body = _HEAD + ",\n".join(f'"{name}": {text}' for name, text in entries.items()).encode()
@@ -280,13 +292,14 @@ def _parse_manifest(text: bytes) -> dict[str, Any]:
 def _check_files(files: Any) -> None:
     if not isinstance(files, dict):
         raise FileError(f"damaged: malformed {_MANIFEST}")
-    for name in files:
-        if name != _ARRAYS:
+    for name, entry in files.items():
+        if name not in (_ARRAYS, _LINKED):
             raise FileError(f"{_MANIFEST} names the file {name!r:.80}, which is no part of a bundle")
-    entry = files.get(_ARRAYS)
-    if not isinstance(entry, dict) or entry.keys() != {"size", "sha256"}:
-        raise FileError(f"damaged: malformed {_MANIFEST}")
-    if type(entry["size"]) is not int or type(entry["sha256"]) is not str:
+        if not isinstance(entry, dict) or entry.keys() != {"size", "sha256"}:
+            raise FileError(f"damaged: malformed {_MANIFEST}")
+        if type(entry["size"]) is not int or type(entry["sha256"]) is not str:
+            raise FileError(f"damaged: malformed {_MANIFEST}")
+    if _ARRAYS not in files:
         raise FileError(f"damaged: malformed {_MANIFEST}")
 
 
@@ -355,7 +368,7 @@ def _check_destination(target: Path, overwrite: bool) -> None:
     entries = {entry.name for entry in target.iterdir()}
     if not entries:
         return
-    if foreign := sorted(entries - {_MANIFEST, _ARRAYS}):
+    if foreign := sorted(entries - set(_NAMES)):
         raise FileError(f"exists and holds other files ({foreign[0]!r} ...): choose another path")
     if _ARRAYS not in entries and not _is_bundle(target):
         raise FileError("exists and is not a marginax bundle: choose another path")

@@ -1,15 +1,17 @@
 """A run on disk: how it was set up, where it stands, and what it has kept so far.
 
-    run/setup/                      model, method, data, hooks, key, starting points: written once
-    run/chunks/train-0.safetensors  info and draws between two checkpoints, named by phase and first step
-    run/checkpoint-0/, -1/          states; written in turn, so that one good checkpoint always exists
-    run/posterior/                  the result, when the run has finished
+    run/setup/                  model, method, data, hooks, key, starting points: written once
+    run/info-0.safetensors      the info of every step of a phase, run/draws-1.safetensors what it keeps: filled
+                                chunk by chunk, each number in the place that it has in the end
+    run/checkpoint-0/, -1/      states; written in turn, so that one good checkpoint always exists
+    run/posterior/              the result, when the run has finished; it takes over the file of draws
 
-A chunk file is written before the checkpoint that names it and its hash. A crash between the two leaves a file that no
-checkpoint knows: it is written again by the resumed run, so no draw is lost or doubled.
+A chunk is on disk before the checkpoint that counts it and has its hash. A crash between the two leaves slots that no
+checkpoint counts: they are written again by the resumed run, so no draw is lost or doubled.
 """
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from marginax.files import FileError, read_arrays, read_bundle, write_arrays, write_bundle
+from marginax.files import FileError, GrowingFile, read_bundle, write_bundle
 
 
 class RunDirectory:
@@ -26,8 +28,8 @@ class RunDirectory:
 
     def __init__(self, path: Path):
         self.path = path
-        self.chunks: list[dict[str, Any]] = []
         self.count = 0
+        self.files: dict[str, GrowingFile] = {}
 
     def create(self, document: Any, arrays: dict[str, Any]) -> None:
         """Begin a run in a new or empty directory."""
@@ -36,7 +38,6 @@ class RunDirectory:
                 f"directory {str(self.path)!r} exists and is not empty: choose another, or mx.resume it"
             )
         write_bundle(self.path / "setup", "setup", document, arrays)
-        (self.path / "chunks").mkdir()
 
     def setup(self) -> tuple[Any, dict[str, Any]]:
         """How the run was set up."""
@@ -44,46 +45,69 @@ class RunDirectory:
             raise FileError(f"{self.path} holds no run to resume: it was not made by mx.fit(..., directory=...)")
         return read_bundle(self.path / "setup", "setup")
 
-    def save(self, cursor: dict[str, Any], state: PyTree, kept: dict[str, np.ndarray], name: str) -> None:
-        """Write what was kept since the last checkpoint, then the checkpoint."""
-        if kept:
-            file = f"{name}.safetensors"
-            digest = write_arrays(self.path / "chunks" / file, kept)
-            self.chunks.append({"file": file, "sha256": digest, "phase": cursor["phase"]})
+    def grow(self, name: str, like: Mapping[str, Any]) -> GrowingFile:
+        """A new file for arrays of these shapes; checkpoints count what is in it from now on."""
+        self.files[name] = GrowingFile.create(self._file(name), like)
+        return self.files[name]
+
+    def save(self, cursor: dict[str, Any], state: PyTree, changed: list[str]) -> None:
+        """Write a checkpoint that counts what is in the files, those that have changed being synced before."""
+        for name in changed:
+            self.files[name].sync()
         leaves = {f"{i}": _plain(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
-        document = {"cursor": cursor, "chunks": self.chunks, "count": self.count}
+        kept = {name: {"count": file.count, "sha256": file.sha256} for name, file in self.files.items()}
+        document = {"cursor": cursor, "kept": kept, "count": self.count}
         write_bundle(self.path / f"checkpoint-{self.count % 2}", "checkpoint", document, leaves, overwrite=True)
         self.count += 1
 
-    def latest(self, like: PyTree) -> tuple[dict[str, Any], PyTree, list[tuple[int, dict[str, np.ndarray]]]] | None:
-        """The newest whole checkpoint, its state in the structure of `like`, and all that was kept before it."""
-        found = []
+    def latest(self, like: PyTree) -> tuple[dict[str, Any], PyTree, dict[str, GrowingFile]] | None:
+        """The newest whole checkpoint, its state in the structure of `like`, and the files with all that it counts.
+
+        None if there is none yet. If all are damaged that is an error, for starting again would overwrite the draws.
+        """
+        found, damage = [], []
         for place in (0, 1):
             path = self.path / f"checkpoint-{place}"
             try:
-                document: Any
-                document, arrays = read_bundle(path, "checkpoint")
-                kept = [
-                    (
-                        chunk["phase"],
-                        read_arrays(self.path / "chunks" / Path(chunk["file"]).name, chunk["sha256"]),
-                    )
-                    for chunk in document["chunks"]
-                ]
+                found.append(read_bundle(path, "checkpoint"))
             except FileError as error:
                 if path.exists():
-                    warnings.warn(f"checkpoint {path} is damaged and was passed over: {error}", stacklevel=3)
+                    damage.append(str(error))
+        document: Any
+        for document, arrays in sorted(found, key=lambda item: item[0]["count"], reverse=True):
+            try:
+                files = {
+                    name: GrowingFile.open(self._file(name), kept["count"], kept["sha256"])
+                    for name, kept in document["kept"].items()
+                }
+            except FileError as error:
+                damage.append(str(error))
                 continue
-            found.append((document, arrays, kept))
-        if not found:
-            return None
-        document, arrays, kept = max(found, key=lambda item: item[0]["count"])
+            for text in damage:
+                warnings.warn(f"the last checkpoint is damaged and was passed over: {text}", stacklevel=3)
+            self.files, self.count = files, document["count"] + 1
+            return document["cursor"], self._state(arrays, like), files
+        if damage:
+            raise FileError(
+                f"{self.path} cannot be resumed, its checkpoints or what they count are damaged ({'; '.join(damage)}): "
+                "remove both checkpoints to start it again from the beginning"
+            )
+        return None
+
+    def forget(self) -> None:
+        """Remove the files of draws when the posterior has them."""
+        for name, file in self.files.items():
+            if name.startswith("draws-"):
+                file.remove()
+
+    def _file(self, name: str) -> Path:
+        return self.path / f"{Path(name).name}.safetensors"
+
+    def _state(self, arrays: Mapping[str, np.ndarray], like: PyTree) -> PyTree:
         leaves, treedef = jax.tree.flatten(like)
         if len(leaves) != len(arrays):
             raise FileError(f"{self.path} belongs to another method or model: its state has other parts")
-        restored = [_like(arrays[f"{i}"], leaf) for i, leaf in enumerate(leaves)]
-        self.chunks, self.count = document["chunks"], document["count"] + 1
-        return document["cursor"], jax.tree.unflatten(treedef, restored), kept
+        return jax.tree.unflatten(treedef, [_like(arrays[f"{i}"], leaf) for i, leaf in enumerate(leaves)])
 
 
 def _plain(leaf: Any) -> np.ndarray:

@@ -4,10 +4,12 @@ A host loop over chunks around a compiled loop over steps. Between chunks: progr
 and a look at Ctrl-C. The number of steps in a chunk follows the clock; nothing in the result depends on it.
 """
 
+import os
+import shutil
 import time
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -17,6 +19,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from marginax.data import AbstractSource, Batch
+from marginax.files import GrowingArrays, GrowingFile
 from marginax.infer._checkpoint import RunDirectory
 from marginax.infer._chunk import (
     Fixed,
@@ -32,6 +35,7 @@ from marginax.infer._progress import Interrupt, Progress
 from marginax.infer.hooks import AbstractHook, Event
 from marginax.model import Model, Params
 from marginax.posterior import AbstractPosterior, FitRecord, describe
+from marginax.posterior.storage import save_posterior
 
 _SECONDS_PER_CHUNK = 0.5
 _MOST_STEPS = 4096
@@ -56,8 +60,7 @@ class Run:
     num_steps: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     bad_chains: dict[int, str] = field(default_factory=dict)
-    kept: list[tuple[int, dict[str, np.ndarray]]] = field(default_factory=list)
-    unsaved: list[tuple[int, dict[str, np.ndarray]]] = field(default_factory=list)
+    kept: dict[str, GrowingArrays | GrowingFile] = field(default_factory=dict)  # "info-0", "draws-1": what, and phase
 
     # ---- the loop
 
@@ -68,12 +71,15 @@ class Run:
         states = start_chains(fixed, self.start, first)
         memories = tuple(hook.begin(self.model, states) for hook in self.hooks)
         restored = None if self.directory is None else self.directory.latest((states, memories))
-        if restored is not None:
-            cursor, (states, memories), self.kept = restored
+        phases = self.method.phases(self.source.spec.num_examples, self.source.batch_size)
+        if restored is None:
+            self._check_room(phases, states)
+        else:
+            cursor, (states, memories), files = restored
+            self.kept = dict(files)
             self._set_cursor(cursor)
         if fixed.mesh is not None:
             states = jax.device_put(states, jax.NamedSharding(fixed.mesh, jax.P("chain")))
-        phases = self.method.phases(self.source.spec.num_examples, self.source.batch_size)
         with Progress(progress) as bar, Interrupt() as interrupt:
             while self.phase < len(phases):
                 phase = phases[self.phase]
@@ -81,7 +87,7 @@ class Run:
                 if interrupt.requested:
                     break
                 self.phase, self.step = self.phase + 1, 0
-                self._checkpoint(states, memories)
+                self._checkpoint(states, memories, [])
         return self._finish(phases, states, finished=not interrupt.requested)
 
     def _run_phase(
@@ -98,16 +104,18 @@ class Run:
             states, infos, draws = run_chunk(
                 fixed, states, jnp.asarray(self.step), jnp.asarray(stop), self._batches(fixed, stop)
             )
-            chunk = _collect(phase, infos, draws, self.step, stop)
+            chunk = _on_host(infos, stop - self.step)
             taken = time.perf_counter() - began
             rate = (stop - self.step) / max(taken, 1e-9)
             self.seconds[phase.name] = self.seconds.get(phase.name, 0.0) + taken
+            began = time.perf_counter()
+            changed = self._keep(phase, chunk, draws, stop)
+            del draws  # or the buffers of two chunks would be there at a time
             self.num_steps[phase.name] = self.step = stop
-            self.unsaved.append((self.phase, chunk))
             self._guard(states, phase, chunk)
             states, memories, stopped = self._call_hooks(phase, states, memories, chunk)
-            cost = self._checkpoint(states, memories)
-            patience = max(patience, 10 * cost)
+            self._checkpoint(states, memories, changed)
+            patience = max(patience, 10 * (time.perf_counter() - began))
             length = int(np.clip(rate * patience, 1, min(8 * length, fixed.capacity)))
             bar.update(self.step, rate, self.step if stopped else phase.num_steps)
         return states, memories
@@ -145,8 +153,8 @@ class Run:
 
     def _guard(self, states: PyTree, phase: Phase, chunk: dict[str, np.ndarray]) -> None:
         finite = np.asarray(finite_chains(states.params))
-        for name in (n for n in chunk if n == "info/log_density"):
-            finite = finite & np.isfinite(chunk[name]).all(axis=1)
+        if "log_density" in chunk:
+            finite = finite & np.isfinite(chunk["log_density"]).all(axis=1)
         for chain in np.flatnonzero(~finite).tolist():
             if chain not in self.bad_chains:
                 text = f"chain {chain} became NaN in phase {phase.name!r} before step {self.step} and was left out"
@@ -161,27 +169,56 @@ class Run:
     def _call_hooks(
         self, phase: Phase, states: PyTree, memories: tuple[PyTree, ...], chunk: dict[str, np.ndarray]
     ) -> tuple[PyTree, tuple[PyTree, ...], bool]:
-        info = {name.removeprefix("info/"): value for name, value in chunk.items() if name.startswith("info/")}
         updated, stopped = [], False
         for hook, memory in zip(self.hooks, memories, strict=True):
             period = hook.every(phase.name, self.source)
             if period and self.step % period and self.step != phase.num_steps:
                 updated.append(memory)
                 continue
-            verdict = hook.after_chunk(memory, Event(self.model, phase.name, self.step, phase.num_steps, states, info))
+            verdict = hook.after_chunk(memory, Event(self.model, phase.name, self.step, phase.num_steps, states, chunk))
             states, stopped = verdict.states, stopped or verdict.stop
             updated.append(verdict.memory)
         return states, tuple(updated), stopped
 
-    # ---- disk
+    # ---- what is kept, and where
 
-    def _checkpoint(self, states: PyTree, memories: tuple[PyTree, ...]) -> float:
-        """Save the state; returns the seconds it took."""
-        began = time.perf_counter()
+    def _check_room(self, phases: tuple[Phase, ...], states: PyTree) -> None:
+        """Raise before anything is computed if the draws will not fit where they go."""
+        need = sum(
+            phase.num_kept(phase.num_steps) * _num_bytes(jax.eval_shape(jax.vmap(phase.keep), states))
+            for phase in phases
+            if phase.keep is not None
+        )
+        if self.directory is None:
+            free, where, instead = _available_memory(), "of memory", "pass directory=... to keep them on disk"
+        else:
+            free, where, instead = shutil.disk_usage(self.directory.path).free, "on disk", "choose another directory"
+        if need > free:
+            raise MemoryError(
+                f"the draws take {need / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB {where} are free: "
+                f"{instead}, or keep fewer (thin=...)"
+            )
+
+    def _keep(self, phase: Phase, infos: dict[str, np.ndarray], draws: PyTree, stop: int) -> list[str]:
+        """Put a chunk's info and complete draws where they belong; returns the names of what has changed."""
+        parts = [("info", self.step, phase.num_steps, infos)]
+        if phase.keep is not None:
+            first, last = phase.num_kept(self.step), phase.num_kept(stop)
+            leaves = {f"draw/{i:05d}": leaf for i, leaf in enumerate(jax.tree.leaves(draws))}
+            parts.append(("draws", first, phase.num_kept(phase.num_steps), _on_host(leaves, last - first)))
+        changed = []
+        for what, start, num_slots, values in parts:
+            name = f"{what}-{self.phase}"
+            if values and name not in self.kept:
+                like = {n: jax.ShapeDtypeStruct((len(v), num_slots, *v.shape[2:]), v.dtype) for n, v in values.items()}
+                self.kept[name] = GrowingArrays(like) if self.directory is None else self.directory.grow(name, like)
+            if values:
+                self.kept[name].write(start, values)
+                changed.append(name)
+        return changed
+
+    def _checkpoint(self, states: PyTree, memories: tuple[PyTree, ...], changed: list[str]) -> None:
         if self.directory is not None:
-            kept = _join([chunk for _, chunk in self.unsaved])
-            phase = self.unsaved[-1][0] if self.unsaved else self.phase
-            name = f"{phase}-{self.step}"
             cursor = {
                 "phase": self.phase,
                 "step": self.step,
@@ -189,10 +226,7 @@ class Run:
                 "seconds": self.seconds,
                 "bad_chains": {str(chain): text for chain, text in self.bad_chains.items()},
             }
-            self.directory.save(cursor, (states, memories), kept, name)
-        self.kept += self.unsaved
-        self.unsaved = []
-        return time.perf_counter() - began
+            self.directory.save(cursor, (states, memories), changed)
 
     def _set_cursor(self, cursor: dict[str, Any]) -> None:
         self.phase, self.step = cursor["phase"], cursor["step"]
@@ -207,16 +241,14 @@ class Run:
         if self.bad_chains:
             states = jax.tree.map(lambda leaf: leaf[good], states)
         infos: dict[str, Any] = {}
-        draws = None
+        draws, arrays, file = None, {}, None
         for index, phase in enumerate(phases):
-            joined = _join([chunk for i, chunk in self.kept if i == index])
-            infos[phase.name] = {
-                name.removeprefix("info/"): value[good] for name, value in joined.items() if name.startswith("info/")
-            }
-            parts = [value[good] for name, value in sorted(joined.items()) if name.startswith("draw/")]
-            if phase.keep is not None and parts:
+            info = self.kept.get(f"info-{index}")
+            infos[phase.name] = {} if info is None else {name: value[good] for name, value in info.arrays().items()}
+            if phase.keep is not None and f"draws-{index}" in self.kept:
+                arrays, file = self.kept[f"draws-{index}"].gather(good.tolist())
                 treedef = jax.tree.structure(jax.eval_shape(jax.vmap(phase.keep), states))
-                draws = jax.tree.unflatten(treedef, parts)
+                draws = jax.tree.unflatten(treedef, [arrays[name] for name in sorted(arrays)])
         notes = tuple(self.bad_chains.values())
         if not finished:
             notes += ("interrupted before its last step: what there was is here, mx.resume goes on from a directory",)
@@ -240,27 +272,30 @@ class Run:
             is_leaf=lambda node: node is None or isinstance(node, FitRecord),
         )
         if finished and self.directory is not None:
-            posterior.save(self.directory.path / "posterior", overwrite=True)
+            path = self.directory.path / "posterior"
+            save_posterior(posterior, path, overwrite=True, draws=arrays, linked=file)
+            self.directory.forget()
         return posterior
 
 
-def _collect(phase: Phase, infos: PyTree, draws: PyTree, start: int, stop: int) -> dict[str, np.ndarray]:
-    """A chunk's info and complete draws on the host, axes (chain, step or draw, ...)."""
-    chunk = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(infos):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        chunk[f"info/{name}"] = np.swapaxes(np.asarray(leaf)[: stop - start], 0, 1)
-    if phase.keep is not None:
-        complete = phase.num_kept(stop) - phase.num_kept(start)
-        for i, leaf in enumerate(jax.tree.leaves(draws)):
-            chunk[f"draw/{i:05d}"] = np.swapaxes(np.asarray(leaf)[:complete], 0, 1)
-    return chunk
-
-
-def _join(chunks: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    names = chunks[0].keys() if chunks else ()
-    return {name: np.concatenate([chunk[name] for chunk in chunks], axis=1) for name in names}
+def _on_host(tree: PyTree, num: int) -> dict[str, np.ndarray]:
+    """The first slots of a chunk's buffers by name, axes (chain, slot, ...); on a CPU the memory is shared."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): np.swapaxes(np.asarray(leaf)[:num], 0, 1)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
 
 
 def _num_bytes(tree: PyTree) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def _available_memory() -> int | float:
+    """Bytes that can be had without swapping, all of the machine's where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        names = getattr(os, "sysconf_names", {})
+        known = "SC_PHYS_PAGES" in names and "SC_PAGE_SIZE" in names
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known else float("inf")

@@ -1,11 +1,13 @@
 """Posteriors on disk: data-only files, and nothing but our own classes when they are read."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
+import numpy as np
 
 from marginax.files import FileError, decode, encode, read_bundle, write_bundle
 from marginax.files.disk import naming
@@ -46,16 +48,37 @@ def fingerprint(model: Model) -> list[list[Any]]:
     return [[leaf.path, list(leaf.shape)] for leaf in model.leaves]
 
 
-def save_posterior(posterior: "AbstractPosterior", path: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Write everything but the model as one tree, and the model beside it if it can be stored."""
+def save_posterior(
+    posterior: "AbstractPosterior",
+    path: str | os.PathLike[str],
+    *,
+    overwrite: bool,
+    draws: Mapping[str, np.ndarray] | None = None,
+    linked: Path | None = None,
+) -> None:
+    """Write everything but the model as one tree, and the model beside it if it can be stored.
+
+    Leaves that are among `draws` lie in the file `linked` already: it is made a part of the bundle, as it is.
+    """
     model, arrays = encode_model(posterior.model)
     document, inner = encode(_without_model(posterior))
-    arrays.update({f"posterior/{name}": array for name, array in inner.items()})
-    write_bundle(path, "posterior", {"model": model, "posterior": document}, arrays, overwrite=overwrite)
+    names = {id(array): name for name, array in (draws or {}).items()}
+    stored = {name: names[id(array)] for name, array in inner.items() if linked is not None and id(array) in names}
+    arrays.update({f"posterior/{name}": array for name, array in inner.items() if name not in stored})
+    write_bundle(
+        path,
+        "posterior",
+        {"model": model, "posterior": document, "draws": stored},
+        arrays,
+        overwrite=overwrite,
+        linked=linked if stored else None,
+    )
 
 
 def load(path: str | os.PathLike[str], *, model: Model | None = None) -> "AbstractPosterior":
     """Read a posterior that `posterior.save` or a finished `mx.fit(directory=...)` wrote.
+
+    Everything is checked against its hash. Draws stay on disk, as read-only memory maps.
 
     Args:
         path: the directory.
@@ -67,10 +90,12 @@ def load(path: str | os.PathLike[str], *, model: Model | None = None) -> "Abstra
         path = inner
     elif (path / "setup").exists():
         raise FileError(f"{path} is a run that has not finished: use mx.resume({str(path)!r})")
-    document, arrays = read_bundle(path, "posterior")
-    if not isinstance(document, dict) or set(document) != {"model", "posterior"}:
+    document, arrays = read_bundle(path, "posterior", mapped=True)
+    if not isinstance(document, dict) or set(document) != {"model", "posterior", "draws"}:
         raise FileError(f"{path} is not a marginax posterior")
     stored = {n.removeprefix("posterior/"): a for n, a in arrays.items() if n.startswith("posterior/")}
+    places = document["draws"] if isinstance(document["draws"], dict) else {}
+    stored |= {name: arrays[place] for name, place in places.items() if isinstance(place, str) and place in arrays}
     with naming(path):
         loaded = decode_model(document["model"], arrays, model, path)
         return _with_model(decode(document["posterior"], stored), loaded)
