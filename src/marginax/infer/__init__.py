@@ -14,6 +14,7 @@ from marginax.infer.mala import MALA
 from marginax.infer.map import MAP, MLE
 from marginax.infer.mclmc import MCLMC
 from marginax.infer.metropolis import MetropolisHastings
+from marginax.infer.mile import MILE
 from marginax.infer.nuts import NUTS
 from marginax.infer.optimisers import LBFGS, SGD, AbstractOptimiser, Adam, Constant, Cosine
 from marginax.infer.psgld import PreconditionedSGLD
@@ -28,6 +29,7 @@ __all__ = [
     "MALA",
     "MAP",
     "MCLMC",
+    "MILE",
     "MLE",
     "NUTS",
     "SGD",

@@ -1,0 +1,173 @@
+r"""Microcanonical Langevin ensembles (MILE; Sommer et al., 2025): an ensemble, each member of which becomes a chain.
+
+Every member is trained on its own share of the rows and goes back to where the rows held out from it were best
+explained; from there it becomes a chain of microcanonical Langevin dynamics on all rows. The ensemble finds different
+modes, the chains the spread within them.
+
+We differ from the paper in three places: members hold out different rows, and sample with all of them; the held-out
+likelihood is known at every step, since it comes with the gradient; and the chains learn the posterior's scale.
+"""
+
+from typing import Any, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from marginax.data import Batch
+from marginax.files import register
+from marginax.infer._method import AbstractMethod, Infos, Phase, check_count
+from marginax.infer.mclmc import MCLMC, MCLMCInfo, MCLMCState
+from marginax.infer.optimisers import SGD, Adam
+from marginax.model import Model, Params
+from marginax.posterior import AbstractPosterior
+
+
+class Training(eqx.Module):
+    """The optimiser's memory, which rows are held out, and the best that was seen on them."""
+
+    optimiser: PyTree
+    held_out: Bool[Array, " n"]
+    best: Params
+    score: Float[Array, ""]
+
+
+class MILEState(eqx.Module):
+    """A member: its weights, how its training stands, and the state of its chain (whose weights are these)."""
+
+    params: Params
+    training: Training | None
+    chain: MCLMCState
+
+
+class MILEInfo(eqx.Module):
+    """Log density of the rows trained on, and mean log likelihood of those held out."""
+
+    log_density: Array
+    held_out: Array
+
+
+@register
+class MILE(AbstractMethod):
+    """Ensemble trained with early stopping, then microcanonical Langevin chains: strong on tabular data.
+
+    Trains first, unless `init=` gives networks to start the chains from.
+
+    Args:
+        num_members: networks, each of which becomes a chain; `num_chains=` of `mx.fit` says the same.
+        num_epochs: training steps on all rows.
+        optimiser: of the training.
+        validation: share of the rows that each member holds out while it trains.
+        sampler: budget and tuning of the chains.
+    """
+
+    num_members: int = 10
+    num_epochs: int | None = 2000
+    optimiser: Adam | SGD = eqx.field(default_factory=lambda: Adam(learning_rate=1e-2))
+    validation: float = 0.15
+    sampler: MCLMC = eqx.field(
+        default_factory=lambda: MCLMC(num_warmup=1500, num_samples=100, thin=15, energy_variance=0.05)
+    )
+
+    def __check_init__(self):
+        check_count("num_members", self.num_members)
+        check_count("num_epochs", self.num_epochs, optional=True)
+        if not isinstance(self.optimiser, Adam | SGD):
+            raise TypeError(f"optimiser must be mx.infer.Adam(...) or SGD(...), got {self.optimiser!r}")
+        if not 0 < self.validation < 1:
+            raise ValueError(f"validation must be in (0, 1), got {self.validation}")
+        if not isinstance(self.sampler, MCLMC):
+            raise TypeError(f"sampler must be mx.infer.MCLMC(...), got {self.sampler!r}")
+
+    @property
+    def batch_size(self) -> None:
+        """Full batch."""
+        return
+
+    @property
+    def needs_full_batch(self) -> bool:
+        """The chains do."""
+        return True
+
+    @property
+    def num_chains(self) -> int:
+        """One for each member."""
+        return self.num_members
+
+    def continued(self) -> "MILE":
+        """From given networks there is nothing to train."""
+        return eqx.tree_at(lambda m: m.num_epochs, self, None, is_leaf=lambda leaf: leaf is None)
+
+    def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> MILEState:
+        """Hold out some rows, at least one and not all."""
+        if self.num_epochs is None:
+            return MILEState(params, None, _without_params(self.sampler.init(model, params, batch, key=key)))
+        shapes = jax.eval_shape(lambda: self.sampler.init(model, params, batch, key=key))
+        chain = _without_params(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes))
+        num = batch.x.shape[0]
+        num_held_out = jnp.clip(jnp.round(self.validation * num), 1, max(num - 1, 1))
+        held_out = jax.random.permutation(key, num) < num_held_out
+        memory = self._optimiser().init(cast(Any, params))
+        return MILEState(params, Training(memory, held_out, params, jnp.asarray(-jnp.inf)), chain)
+
+    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
+        """Train, put the chains where training was best, adapt, sample."""
+        chains = tuple(
+            Phase(phase.name, phase.num_steps, self._in_chain(phase.step), phase.keep, phase.thin)
+            for phase in self.sampler.phases(num_examples, batch_size)
+        )
+        if self.num_epochs is None:
+            return chains
+        return (Phase("train", self.num_epochs, self.train_step), Phase("begin", 1, self.begin_step), *chains)
+
+    def train_step(
+        self, model: Model, state: MILEState, batch: Batch, *, key: PRNGKeyArray
+    ) -> tuple[MILEState, MILEInfo]:
+        """Climb on the rows of this member, and look at those held out."""
+        assert state.training is not None
+        training, num = state.training, batch.num_examples
+
+        def loss(params: Params) -> tuple[Array, Array]:
+            each = model.log_likelihood(params, batch, key=key)
+            inside = model.log_prior(params) + jnp.sum(jnp.where(training.held_out, 0.0, each))
+            outside = jnp.sum(jnp.where(training.held_out, each, 0.0)) / jnp.sum(training.held_out)
+            return -inside / num, outside
+
+        (value, score), gradient = jax.value_and_grad(loss, has_aux=True)(state.params)
+        better = score > training.score
+        best = jax.tree.map(lambda a, b: jnp.where(better, a, b), state.params, training.best)
+        updates, memory = self._optimiser().update(gradient, training.optimiser, cast(Any, state.params))
+        params: Any = optax.apply_updates(cast(Any, state.params), updates)
+        new = Training(memory, training.held_out, best, jnp.maximum(score, training.score))
+        return MILEState(params, new, state.chain), MILEInfo(-value * num, score)
+
+    def begin_step(
+        self, model: Model, state: MILEState, batch: Batch, *, key: PRNGKeyArray
+    ) -> tuple[MILEState, MILEInfo]:
+        """From the best weights of the training, start a chain on all rows."""
+        assert state.training is not None
+        best = state.training.best
+        chain = self.sampler.init(model, best, batch, key=key)
+        info = MILEInfo(chain.log_density, state.training.score)
+        return MILEState(best, state.training, _without_params(chain)), info
+
+    def posterior(self, model: Model, state: MILEState, draws: PyTree, infos: Infos) -> AbstractPosterior:
+        """The draws of all chains."""
+        return self.sampler.posterior(model, cast(Any, state.chain), draws, infos)
+
+    def _in_chain(self, step: Any) -> Any:
+        def inner(model: Model, state: MILEState, batch: Batch, *, key: PRNGKeyArray) -> tuple[MILEState, MCLMCInfo]:
+            whole = eqx.tree_at(lambda c: c.params, state.chain, state.params, is_leaf=lambda leaf: leaf is None)
+            chain, info = step(model, whole, batch, key=key)
+            return MILEState(chain.params, state.training, _without_params(chain)), info
+
+        return inner
+
+    def _optimiser(self) -> Any:
+        return self.optimiser.build(self.num_epochs or 1)
+
+
+def _without_params(chain: MCLMCState) -> MCLMCState:
+    return eqx.tree_at(lambda c: c.params, chain, None)
