@@ -64,6 +64,7 @@ def test_a_divergent_trajectory_is_drawn_and_marked(ax):
         ({}, "momenta or key must be given"),
         ({"momenta": np.zeros((2, 2))}, "momenta must have the shape of starts"),
         ({"key": 0, "step_size": -0.1}, "step_size must be > 0"),
+        ({"key": 0, "extent": (1, -1, -1, 1)}, "extent must be"),
     ],
 )
 def test_bad_arguments_are_refused(changes, match, ax):

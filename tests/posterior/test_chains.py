@@ -386,9 +386,15 @@ def test_arviz_gets_the_statistics_of_the_kept_steps_under_its_own_names(thin):
         np.testing.assert_allclose(arviz.bfmi(exported), fraction_of_energy(info["energy"]))
 
 
-def test_arviz_gets_no_statistics_where_draws_are_not_evenly_spaced():
-    exported = _posterior(info=_info(np.random.default_rng(0), num_steps=250), num_draws=100).to_arviz()
-    assert "sample_stats" not in exported
+@pytest.mark.parametrize("kind", ["no multiple", "cycles"])
+def test_arviz_gets_no_statistics_where_draws_are_not_evenly_spaced(kind):
+    rng = np.random.default_rng(0)
+    cosine = 0.5 + 0.5 * np.cos(np.pi * np.linspace(0, 1, 100, endpoint=False))
+    info = {
+        "no multiple": _info(rng, num_steps=250),
+        "cycles": _info(rng, num_steps=200, step_size=np.tile(cosine, (4, 2))),
+    }
+    assert "sample_stats" not in _posterior(info=info[kind], num_draws=100).to_arviz()
 
 
 def test_a_summary_of_hundreds_of_quantities_takes_less_than_two_seconds():

@@ -1,6 +1,6 @@
 """Leapfrog trajectories on a density in the plane: what Hamiltonian Monte Carlo does, for teaching."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -18,12 +18,12 @@ def plot_trajectories(
     ax: Any,
     log_density: Callable[[Array], Array],
     starts: Any,
-    step_size: float,
+    step_size: float | int,
     num_steps: int,
     *,
     momenta: Any = None,
     key: Key | None = None,
-    extent: tuple[float, float, float, float] | None = None,
+    extent: Sequence[float | int] | None = None,
     num_grid: int = 160,
 ) -> Any:
     """Contours of a density, and on them the leapfrog steps of a particle that rolls on its negative logarithm.
@@ -57,6 +57,8 @@ def plot_trajectories(
         raise ValueError(f"momenta must have the shape of starts, {starts.shape}, got {momenta.shape}")
     if not step_size > 0 or num_steps < 1:
         raise ValueError(f"step_size must be > 0 and num_steps >= 1, got {step_size} and {num_steps}")
+    if extent is not None and not (len(extent) == 4 and extent[0] < extent[1] and extent[2] < extent[3]):
+        raise ValueError(f"extent must be (left, right, bottom, top), got {extent}")
     run = jax.jit(jax.vmap(lambda q, p: leapfrog(log_density, q, p, step_size, num_steps)))
     positions, _, errors = (np.asarray(part) for part in run(jnp.asarray(starts), jnp.asarray(momenta)))
     wrong = ~(np.abs(errors) < _MOST_ENERGY)
@@ -85,7 +87,7 @@ def plot_trajectories(
 
 
 def leapfrog(
-    log_density: Callable[[Array], Array], start: Array, momentum: Array, step_size: float, num_steps: int
+    log_density: Callable[[Array], Array], start: Array, momentum: Array, step_size: float | int, num_steps: int
 ) -> tuple[Float[Array, "point d"], Float[Array, "point d"], Float[Array, " point"]]:
     """Positions, momenta and energy errors along a trajectory with unit masses, the start included.
 
@@ -117,13 +119,13 @@ def _extent(starts: np.ndarray, paths: list[np.ndarray]) -> tuple[float, float, 
     return float(low[0] - margin), float(high[0] + margin), float(low[1] - margin), float(high[1] + margin)
 
 
-def _inside(points: np.ndarray, extent: tuple[float, float, float, float]) -> np.ndarray:
+def _inside(points: np.ndarray, extent: Sequence[float | int]) -> np.ndarray:
     left, right, bottom, top = extent
     return (points[:, 0] > left) & (points[:, 0] < right) & (points[:, 1] > bottom) & (points[:, 1] < top)
 
 
-def _draw_contours(ax: Any, log_density: Callable, extent: tuple[float, float, float, float], num_grid: int) -> None:
-    x, y = np.linspace(*extent[:2], num_grid), np.linspace(*extent[2:], num_grid)
+def _draw_contours(ax: Any, log_density: Callable, extent: Sequence[float | int], num_grid: int) -> None:
+    x, y = np.linspace(extent[0], extent[1], num_grid), np.linspace(extent[2], extent[3], num_grid)
     points = np.stack(np.meshgrid(x, y), axis=-1)
     heights = np.asarray(jax.jit(jax.vmap(jax.vmap(log_density)))(jnp.asarray(points)))
     heights = np.where(np.isfinite(heights), heights, -np.inf)

@@ -41,10 +41,14 @@ def to_arviz(posterior: "AbstractPosterior", *, num_samples: int = 1000) -> Any:
 def sample_stats(posterior: "Draws") -> dict[str, np.ndarray]:
     """What the sampler recorded at the steps whose draws were kept, under ArviZ's names, axes (chain, draw).
 
-    Draws are taken to be evenly spaced; where the counts say that they are not, nothing is exported.
+    Draws are taken to be evenly spaced; where the counts say that they are not, or step sizes that rise again say that
+    there were cycles (of which only the ends are kept), nothing is exported.
     """
     info = sample_info(posterior)
     steps = next((value.shape[1] for value in info.values()), 0)
+    sizes = info.get("step_size", np.ones((1, 1)))
+    if steps != posterior.num_draws and (sizes[:, 1:] > 1.5 * sizes[:, :-1]).any():
+        return {}
     thin = _thinning(steps, posterior.num_draws, finished=posterior.record.finished)
     if thin is None:
         return {}

@@ -143,7 +143,7 @@ class ChainDiagnostics:
             f"few effective draws of {what} ({bulk:.0f} in the bulk, {tail:.0f} in the tails, of "
             f"{self.num_chains * self.num_draws}): run longer"
         )
-        if self.acceptance is not None and self.acceptance.mean() > (0.97 if self._is_hamiltonian else 0.8):
+        if self.acceptance is not None and self.acceptance.mean() > (0.97 if self._is_hamiltonian else 0.9):
             text += (
                 f"; acceptance is high ({self.acceptance.mean():.2f}), so longer steps (lower target_acceptance, "
                 "larger step_size) would explore faster"
