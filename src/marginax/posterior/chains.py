@@ -134,7 +134,9 @@ def chain_predictions(posterior: "AbstractPosterior", x: Any = None) -> Float[np
     total = posterior.num_chains * posterior.num_draws
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(flat)) / total
     chunk = int(np.clip(_CHUNK_BYTES // max(size, 1), 1, total))
-    together = int(np.clip(4096 // len(x), 1, min(64, chunk)))
+    most = int(np.clip(4096 // len(x), 1, min(64, chunk)))
+    together = max(num for num in range(1, most + 1) if chunk % num == 0)  # no rest, which would be compiled, too
+    together = together if 4 * together > most else most
     parts = []
     for start in range(0, total, chunk):  # the last chunk reaches back, so that all have one shape
         begin = min(start, total - chunk)

@@ -7,7 +7,6 @@ are not finite has R-hat infinity and ESS 0.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Num
@@ -98,11 +97,31 @@ def _split(values: np.ndarray) -> np.ndarray:
 
 def _rank_normalise(values: np.ndarray) -> np.ndarray:
     """Normal scores of the ranks over all chains: finite moments whatever the tails of the quantity."""
-    from scipy import special, stats
+    from scipy import special
 
     flat = values.reshape(len(values), -1)
-    ranks = stats.rankdata(flat, method="average", axis=1)
-    return special.ndtri((ranks - 0.375) / (flat.shape[1] + 0.25)).reshape(values.shape)
+    total = flat.shape[1]
+    scores = special.ndtri((np.arange(2 * total + 1) / 2 - 0.375) / (total + 0.25))  # ranks are whole or half numbers
+    return scores[_doubled_ranks(flat)].reshape(values.shape)
+
+
+def _doubled_ranks(values: np.ndarray) -> np.ndarray:
+    """Twice the rank of each value in its row, from 1; equal values share the mean of theirs.
+
+    >>> _doubled_ranks(np.array([[3.0, 1.0, 1.0, 7.0]])).tolist()
+    [[6, 3, 3, 8]]
+    """
+    order = np.argsort(values, axis=1)
+    ordered = np.take_along_axis(values, order, axis=1)
+    place = np.arange(1, values.shape[1] + 1)
+    edge = np.ones((len(values), 1), bool)
+    differs = ordered[:, 1:] != ordered[:, :-1]
+    first = np.maximum.accumulate(np.where(np.hstack([edge, differs]), place, 0), axis=1)
+    last = np.where(np.hstack([differs, edge]), place, place[-1])
+    last = np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1]
+    ranks = np.empty(values.shape, np.int64)
+    np.put_along_axis(ranks, order, first + last, axis=1)
+    return ranks
 
 
 def _plain_r_hat(values: np.ndarray) -> np.ndarray:
@@ -137,13 +156,10 @@ def effective_size(values: Float[np.ndarray, "quantity chain draw"]) -> Float[np
 
 def autocovariance(values: Float[np.ndarray, "*batch draw"]) -> Float[np.ndarray, "*batch draw"]:
     """Of each series along the last axis, at every lag (divided by the length, not by the number of terms)."""
-    from scipy import fft
-
     num = values.shape[-1]
-    length = fft.next_fast_len(2 * num, real=True)
-    spectrum: Any = fft.rfft(values - values.mean(axis=-1, keepdims=True), length, axis=-1)
-    covariance: Any = fft.irfft(spectrum.real**2 + spectrum.imag**2, length, axis=-1)
-    return covariance[..., :num] / num
+    length = 1 << (2 * num - 1).bit_length()  # zeros behind the series keep its end away from its beginning
+    spectrum = np.fft.rfft(values - values.mean(axis=-1, keepdims=True), length, axis=-1)
+    return np.fft.irfft(spectrum.real**2 + spectrum.imag**2, length, axis=-1)[..., :num] / num
 
 
 def fraction_of_energy(energy: Num[np.ndarray, "chain step"]) -> Float[np.ndarray, " chain"]:
