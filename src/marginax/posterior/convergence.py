@@ -1,9 +1,9 @@
 r"""Rank-normalised split R-hat, bulk and tail effective sample sizes (Vehtari et al., 2021) and E-BFMI, vectorised.
 
-ArviZ computes the same numbers one quantity at a time, too slowly for a summary; here all quantities share their sorts
-and Fourier transforms. The tests compare the two. We differ in three places: a single chain has an R-hat too (of its
-halves), a quantity that never changes has none (NaN, where ArviZ calls every draw effective), and one with values that
-are not finite has R-hat infinity and ESS 0.
+ArviZ computes the same numbers one quantity at a time, in about four times the time for a few hundred; here all share
+their sorts and Fourier transforms. The tests compare the two. We differ in three places: a single chain has an R-hat
+too (of its halves), a quantity that never changes has none (NaN, where ArviZ calls every draw effective), and one with
+values that are not finite has R-hat infinity and ESS 0.
 """
 
 from dataclasses import dataclass
