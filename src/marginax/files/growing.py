@@ -108,7 +108,9 @@ class GrowingFile:
 
     def write(self, start: int, values: Mapping[str, np.ndarray]) -> None:
         """Put values with axes (row, new slot, ...) into the slots from `start` on."""
-        if start != self.count:
+        if start > self.count:
+            raise ValueError(f"start must be <= {self.count}, the number of filled slots, got {start}")
+        if start < self.count:
             self._rewind(start)
         num = next(iter(values.values())).shape[1]
         hashes = {key: value.copy() for key, value in self._hashes.items()}
@@ -116,12 +118,11 @@ class GrowingFile:
         with naming(self.path), system_errors(consequence), open_regular(self.path, writable=True) as (fd, _):
             for name, value in values.items():
                 _, dtype, shape, offset, nbytes = self._entries[name]
-                if value.shape != (shape[0], num, *shape[2:]) or value.dtype != dtype or start + num > shape[1]:
-                    raise FileError(
-                        f"array {name!r}: {value.dtype} {value.shape} at {start} is not for {dtype} {shape}"
-                    )
-                for row in range(shape[0]):
-                    os.lseek(fd, offset + (row * shape[1] + start) * nbytes // (shape[0] * shape[1] or 1), os.SEEK_SET)
+                rows, slots = shape[:2]
+                if value.shape != (rows, num, *shape[2:]) or value.dtype != dtype or start + num > slots:
+                    raise FileError(f"array {name!r}: {value.dtype} {value.shape} at slot {start} does not fit {shape}")
+                for row in range(rows):
+                    os.lseek(fd, offset + (row * slots + start) * nbytes // max(1, rows * slots), os.SEEK_SET)
                     for piece in pieces(value[row]):
                         hashes[name, row].update(piece)
                         write_all(fd, piece)

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from marginax.data import AbstractSource, Batch
-from marginax.files import GrowingArrays, GrowingFile
+from marginax.files import FileError, GrowingArrays, GrowingFile
 from marginax.infer._checkpoint import RunDirectory
 from marginax.infer._chunk import (
     Fixed,
@@ -110,12 +110,13 @@ class Run:
             self.seconds[phase.name] = self.seconds.get(phase.name, 0.0) + taken
             began = time.perf_counter()
             changed = self._keep(phase, chunk, draws, stop)
+            cost = time.perf_counter() - began
             del draws  # or the buffers of two chunks would be there at a time
             self.num_steps[phase.name] = self.step = stop
             self._guard(states, phase, chunk)
             states, memories, stopped = self._call_hooks(phase, states, memories, chunk)
-            self._checkpoint(states, memories, changed)
-            patience = max(patience, 10 * (time.perf_counter() - began))
+            cost += self._checkpoint(states, memories, changed)
+            patience = max(patience, 10 * cost)
             length = int(np.clip(rate * patience, 1, min(8 * length, fixed.capacity)))
             bar.update(self.step, rate, self.step if stopped else phase.num_steps)
         return states, memories
@@ -190,11 +191,13 @@ class Run:
             if phase.keep is not None
         )
         if self.directory is None:
-            free, where, instead = _available_memory(), "of memory", "pass directory=... to keep them on disk"
+            error, free, where = MemoryError, _available_memory(), "of memory"
+            instead = "pass directory=... to keep them on disk"
         else:
-            free, where, instead = shutil.disk_usage(self.directory.path).free, "on disk", "choose another directory"
+            error, free, where = FileError, shutil.disk_usage(self.directory.path).free, "on the disk"
+            instead = "choose another directory"
         if need > free:
-            raise MemoryError(
+            raise error(
                 f"the draws take {need / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB {where} are free: "
                 f"{instead}, or keep fewer (thin=...)"
             )
@@ -217,7 +220,9 @@ class Run:
                 changed.append(name)
         return changed
 
-    def _checkpoint(self, states: PyTree, memories: tuple[PyTree, ...], changed: list[str]) -> None:
+    def _checkpoint(self, states: PyTree, memories: tuple[PyTree, ...], changed: list[str]) -> float:
+        """Save the state, and count what has changed; returns the seconds it took."""
+        began = time.perf_counter()
         if self.directory is not None:
             cursor = {
                 "phase": self.phase,
@@ -227,6 +232,7 @@ class Run:
                 "bad_chains": {str(chain): text for chain, text in self.bad_chains.items()},
             }
             self.directory.save(cursor, (states, memories), changed)
+        return time.perf_counter() - began
 
     def _set_cursor(self, cursor: dict[str, Any]) -> None:
         self.phase, self.step = cursor["phase"], cursor["step"]
