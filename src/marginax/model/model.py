@@ -18,7 +18,7 @@ from marginax.files import register
 from marginax.model.likelihoods import AbstractLikelihood
 from marginax.model.priors import AbstractPrior, Leaf, Normal
 from marginax.model.subset import AbstractSubset, All
-from marginax.nets import as_network, fan_in, reinitialise, takes_key
+from marginax.nets import as_network, call_batched, fan_in, reinitialise, takes_key
 
 
 @register
@@ -159,12 +159,7 @@ class Model(eqx.Module):
         if key is None:
             network = eqx.nn.inference_mode(network)
         keyed = key is not None and takes_key(network) and getattr(network, "stochastic", True)
-        if hasattr(network, "call_batch"):
-            output = network.call_batch(x, key=key if keyed else None)
-        elif keyed and key is not None:
-            output = jax.vmap(lambda one, k: network(one, key=k))(x, jax.random.split(key, x.shape[0]))
-        else:
-            output = jax.vmap(network)(x)
+        output = call_batched(network, x, key=key if keyed else None)
         return output[:, None] if output.ndim == 1 else output
 
     def predictive(self, params: Params, x: Array, *, key: PRNGKeyArray | None = None) -> Any:

@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from marginax._keys import Key, as_key
 from marginax.files import register
+from marginax.nets.batched import map_examples
 from marginax.nets.initialisers import Initialiser, glorot, he
 
 
@@ -69,28 +70,29 @@ class MLP(eqx.Module):
 
     def __call__(self, x: Float[Array, " in_size"], *, key: Array | None = None) -> Float[Array, " out_size"]:
         """Outputs of one example."""
+        return self._forward(x, self._kept(key))
+
+    def call_batch(self, xs: Float[Array, "n in_size"], *, key: Array | None = None) -> Float[Array, "n out_size"]:
+        """Outputs of many examples; one key draws the dropout of all of them at once."""
+        return map_examples(MLP._forward, self, xs, self._kept(key, xs.shape[0]))
+
+    def _kept(self, key: Array | None, *batch: int) -> list[Bool[Array, "units ..."]]:
+        """Which hidden units are kept, layer by layer; nothing to say without dropout."""
+        if key is None or self.dropout == 0:
+            return []
+        shapes = [(layer.weight.shape[0], *batch) for layer in self.layers[:-1]]
+        keys = [jax.random.fold_in(key, i) for i in range(len(shapes))]
+        return [jax.random.bernoulli(k, 1.0 - self.dropout, shape) for k, shape in zip(keys, shapes, strict=True)]
+
+    def _forward(self, x: Float[Array, " in_size"], kept: list[Bool[Array, " units"]]) -> Float[Array, " out_size"]:
         for i, layer in enumerate(self.layers[:-1]):
             x = layer(x)
             if self.norms:
                 x = self.norms[i](x)  # pyright: ignore[reportCallIssue]
             x = self.activation(x)
-            if key is not None and self.dropout > 0:
-                kept = jax.random.bernoulli(jax.random.fold_in(key, i), 1.0 - self.dropout, x.shape)
-                x = jnp.where(kept, x / (1.0 - self.dropout), 0.0)
+            if kept:
+                x = jnp.where(kept[i], x / (1.0 - self.dropout), 0.0)
         return self.layers[-1](x)
-
-    def call_batch(self, xs: Float[Array, "n in_size"], *, key: Array | None = None) -> Float[Array, "n out_size"]:
-        """Outputs of many examples, computed with features as rows: up to twice as fast for narrow layers on CPUs."""
-        h = xs.T
-        for i, layer in enumerate(self.layers[:-1]):
-            h = _columns(layer, h)
-            if self.norms:
-                h = jax.vmap(self.norms[i], in_axes=1, out_axes=1)(h)  # pyright: ignore[reportArgumentType]
-            h = self.activation(h)
-            if key is not None and self.dropout > 0:
-                kept = jax.random.bernoulli(jax.random.fold_in(key, i), 1.0 - self.dropout, h.shape)
-                h = jnp.where(kept, h / (1.0 - self.dropout), 0.0)
-        return _columns(self.layers[-1], h).T
 
     @property
     def stochastic(self) -> bool:
@@ -101,11 +103,6 @@ class MLP(eqx.Module):
         """The same architecture with fresh weights."""
         sizes = (*(int(layer.in_features) for layer in self.layers), int(self.layers[-1].out_features))
         return eqx.tree_at(lambda net: net.layers, self, _linear_layers(self.initialiser, sizes, as_key(key)))
-
-
-def _columns(layer: eqx.nn.Linear, h: Float[Array, "in_size n"]) -> Float[Array, "out_size n"]:
-    assert layer.bias is not None
-    return layer.weight @ h + layer.bias[:, None]
 
 
 @eqx.filter_jit
