@@ -9,17 +9,31 @@ import pytest
 
 import marginax as mx
 from marginax.infer import (
+    HMC,
     LBFGS,
+    MALA,
     MAP,
+    MCLMC,
+    MILE,
     MLE,
     NUTS,
     SGD,
+    SGHMC,
+    SGLD,
+    SGNHT,
     AbstractMethod,
     Adam,
+    AdjustedMCLMC,
     AnchoredEnsemble,
+    ControlVariates,
+    CyclicalSGMCMC,
     DeepEnsemble,
     EarlyStopping,
     Laplace,
+    MetropolisHastings,
+    MinibatchMetropolis,
+    ParallelTempering,
+    PreconditionedSGLD,
 )
 from marginax.testing import check_method
 
@@ -66,11 +80,31 @@ CASES = [
     Case("DeepEnsemble", DeepEnsemble(3, MAP(num_epochs=20, batch_size=None))),
     Case("AnchoredEnsemble", AnchoredEnsemble(3, num_epochs=20, batch_size=None)),
     Case("Laplace", Laplace(training=MAP(num_epochs=20, batch_size=None)), {"any_network": False}),
+    Case("MALA", MALA(num_warmup=30, num_samples=10, thin=3)),
+    Case("MCLMC", MCLMC(num_warmup=30, num_samples=10, thin=3)),
+    Case("SGHMC", SGHMC(step_size=1e-5, num_warmup=10, num_samples=10, thin=3, batch_size=8)),
 ]
 SLOW = [
     Case("MAP with dropout", MAP(num_epochs=20, batch_size=None), {"problem": dropout()}),
     Case("MAP, L-BFGS", MAP(num_epochs=12, batch_size=None, optimiser=LBFGS())),
     Case("NUTS", NUTS(num_warmup=20, num_samples=20, max_doublings=3)),
+    Case("HMC", HMC(num_warmup=20, num_samples=20, max_leapfrog=8)),
+    Case("MetropolisHastings", MetropolisHastings(num_warmup=50, num_samples=20, thin=3)),
+    Case("AdjustedMCLMC", AdjustedMCLMC(num_warmup=20, num_samples=20, max_steps=8)),
+    Case("ParallelTempering", ParallelTempering(num_warmup=20, num_samples=10, thin=2, num_temperatures=3)),
+    Case("SGLD", SGLD(num_warmup=10, num_samples=10, thin=3, batch_size=8)),
+    Case("SGLD, corrected", SGLD(1e-4, num_samples=10, thin=3, batch_size=8, correction=MinibatchMetropolis())),
+    Case(
+        "SGLD, control variates",
+        SGLD(num_warmup=10, num_samples=10, thin=3, batch_size=8, variance_reduction=ControlVariates()),
+    ),
+    Case("PreconditionedSGLD", PreconditionedSGLD(num_warmup=10, num_samples=10, thin=3, batch_size=8)),
+    Case("SGNHT", SGNHT(num_warmup=10, num_samples=10, thin=3, batch_size=8)),
+    Case(
+        "CyclicalSGMCMC",
+        CyclicalSGMCMC(SGHMC(num_samples=12, batch_size=8), num_cycles=3, cycle_length=20),
+    ),
+    Case("MILE", MILE(3, num_epochs=20, sampler=MCLMC(num_warmup=30, num_samples=10, thin=3))),
 ]
 
 
