@@ -1,7 +1,7 @@
 """Networks of the user in the layout that `mx.Model` chooses, against `jax.vmap`, which puts the rows first.
 
-A step is a gradient of the log density, or a forward pass. The peer is the same model with a network whose `call_batch`
-is `jax.vmap`. Steps depend on each other, so that none can be left out.
+A step is a gradient of the log density (in a compiled loop, each at the weights that the last one left) or a forward
+pass (one call each). The peer is the same model with a network whose `call_batch` is `jax.vmap`.
 """
 
 from functools import partial
@@ -79,20 +79,23 @@ def start(
 
     def step(params: Any, x: Any, y: Any) -> Any:
         batch = Batch(x, y, jnp.arange(num_rows), num_rows)
-        if gradient:
-            change = jax.grad(lambda p: model.log_density(p, batch))(params)
-        else:
-            total = jnp.sum(model.output(params, x))
-            change = jax.tree.map(lambda leaf: jnp.broadcast_to(total, leaf.shape), params)
+        change = jax.grad(lambda p: model.log_density(p, batch))(params)
         return jax.tree.map(lambda leaf, d: leaf + 1e-9 * d, params, change)
 
     steps = jax.vmap(step, in_axes=(0, None, None)) if num_networks > 1 else step
     loop = jax.jit(lambda p, x, y, num: jax.lax.fori_loop(0, num, lambda _, p: steps(p, x, y), p))
 
-    def run(num_steps: int) -> None:
+    forward = jax.jit(lambda p, x: model.predictive(p, x).mean)
+
+    def gradients(num_steps: int) -> None:
         jax.block_until_ready(loop(params, jnp.asarray(x), jnp.asarray(y), num_steps))
 
-    return run
+    def passes(num_steps: int) -> None:
+        inputs = jnp.asarray(x)
+        for _ in range(num_steps):
+            jax.block_until_ready(forward(params, inputs))
+
+    return gradients if gradient else passes
 
 
 def _group(
