@@ -7,7 +7,19 @@ import sys
 
 from benchmarks import arena, report
 
-NAMES = ("mlp_step", "lenet_step", "ensemble_step", "ensemble_bde", "import_time", "uci")
+NAMES = (
+    "mlp_step",
+    "lenet_step",
+    "ensemble_step",
+    "ensemble_bde",
+    "layout",
+    "sampler_step",
+    "nuts",
+    "mile",
+    "scaling",
+    "import_time",
+    "uci",
+)
 
 
 def main(arguments: list[str]) -> None:

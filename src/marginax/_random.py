@@ -1,9 +1,9 @@
 r"""Random numbers that cost little on CPUs.
 
-JAX's own generator runs its rounds as separate passes over memory there, and its inverse error function is as dear again:
-noise for every weight costs more than the gradient. Here the bits are those of Threefry-2x32 with 13 rounds, the number
-at which it passes the whole of BigCrush (Salmon, Moraes, Dror & Shaw, 2011), and one block gives one normal number by
-the transform of Box & Muller (1958),
+JAX's own generator runs its rounds as separate passes over memory there, and its inverse error function is as dear
+again: noise for every weight costs more than the gradient. Here the bits are those of Threefry-2x32 with 13 rounds, the
+number at which it passes the whole of BigCrush (Salmon, Moraes, Dror & Shaw, 2011), and one block gives one normal
+number by the transform of Box & Muller (1958),
 
 $z = \sqrt{-2 \log u} \, \sin(\tfrac{\pi}{2} v), \quad u \in (0, 1), \; v \in [-1, 1),$
 

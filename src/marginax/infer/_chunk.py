@@ -111,7 +111,7 @@ def _loop(fixed, model, method, source, states, keys, start, stop, batches):
             result = advance(jax.tree.map(lambda leaf: leaf[0], states), keys[0], step, batch)
             return jax.tree.map(lambda leaf: leaf[None], result)
         if not method.in_step:
-            return jax.lax.map(lambda chain: advance(*chain, step, batch), (states, keys))
+            return jax.lax.map(lambda chain: advance(chain[0], chain[1], step, batch), (states, keys))
         return jax.vmap(advance, in_axes=(0, 0, None, None))(states, keys, step, batch)
 
     def batch_at(slot: Array) -> Batch | None:

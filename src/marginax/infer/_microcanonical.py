@@ -1,9 +1,9 @@
 r"""Microcanonical dynamics in coordinates of unit scale (Robnik, De Luca, Silverstein & Seljak, 2023).
 
-The chain moves at unit speed, $\dot z = u$, $\dot u = (I - u u^\top) \nabla \log p / (d - 1)$, $|u| = 1$, which keeps the
-energy $E = (d - 1) \log |p| - \log p(\theta)$ and visits the posterior's typical set. The integrator is the minimal-norm
-splitting B A B A B with two gradients a step (McLachlan, 1995; Takaishi & de Forcrand, 2006); its B is exact, and gives
-the change of the kinetic part of the energy with it.
+The chain moves at unit speed, $\dot z = u$, $\dot u = (I - u u^\top) \nabla \log p / (d - 1)$, $|u| = 1$, which keeps
+the energy $E = (d - 1) \log |p| - \log p(\theta)$ and visits the posterior's typical set. The integrator is the
+minimal-norm splitting B A B A B with two gradients a step (McLachlan, 1995; Takaishi & de Forcrand, 2006); its B is
+exact, and gives the change of the kinetic part of the energy with it.
 """
 
 import jax

@@ -35,8 +35,8 @@ class Decreasing(eqx.Module):
     r"""A step size that decreases: $\epsilon_t = a (1 + t / b)^{-\gamma}$.
 
     With $\gamma \in (1/2, 1]$ it meets the two conditions for a law without discretisation error in the limit (Welling
-    & Teh, 2011): $\sum_t \epsilon_t = \infty$, so that the chain can reach any place, and $\sum_t \epsilon_t^2 < \infty$,
-    so that the error vanishes.
+    & Teh, 2011): $\sum_t \epsilon_t = \infty$, so that the chain can reach any place, and
+    $\sum_t \epsilon_t^2 < \infty$, so that the error vanishes.
 
     Args:
         first: $a$, the first step size.
@@ -69,9 +69,9 @@ class Decreasing(eqx.Module):
 class ControlVariates(eqx.Module):
     r"""Gradients with less noise (Baker, Fearnhead, Fox & Nemeth, 2019).
 
-    $\hat g(\theta) = g(\hat\theta) + \hat g_B(\theta) - \hat g_B(\hat\theta)$, with $\hat\theta$ the place where sampling
-    starts and $g(\hat\theta)$ its gradient on all data, found in one pass. Twice the cost of a step; pays where the
-    posterior is narrow around $\hat\theta$.
+    $\hat g(\theta) = g(\hat\theta) + \hat g_B(\theta) - \hat g_B(\hat\theta)$, with $\hat\theta$ the place where
+    sampling starts and $g(\hat\theta)$ its gradient on all data, found in one pass. Twice the cost of a step; pays
+    where the posterior is narrow around $\hat\theta$.
     """
 
 
@@ -98,7 +98,7 @@ class StochasticState(eqx.Module):
 
 
 class StochasticInfo(eqx.Module):
-    """Numbers for people. Temperature is that of the velocities, where there are any: it should be near the one asked."""
+    """Numbers for people. Temperature is that of the velocities, if there are any: it should be near the one asked."""
 
     log_density: Array
     step_size: Array

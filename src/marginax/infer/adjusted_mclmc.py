@@ -57,6 +57,8 @@ class AdjustedMCLMC(AbstractSampler):
 
     def first_extra(self, place: Place) -> PathLength:
         """One unit of scale, or what the user says."""
+        if place.position.size < 2:
+            raise ValueError("AdjustedMCLMC needs a model of at least 2 random parameters: its directions are a sphere")
         return first_path_length(place.position, 1.0 if self.path_length is None else self.path_length)
 
     def move(

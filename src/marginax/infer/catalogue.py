@@ -3,10 +3,22 @@
 from dataclasses import dataclass
 
 from marginax.infer._method import AbstractMethod
+from marginax.infer.adjusted_mclmc import AdjustedMCLMC
+from marginax.infer.cyclical import CyclicalSGMCMC
 from marginax.infer.ensembles import AnchoredEnsemble, DeepEnsemble
+from marginax.infer.hmc import HMC
 from marginax.infer.laplace import Laplace
+from marginax.infer.mala import MALA
 from marginax.infer.map import MAP, MLE
+from marginax.infer.mclmc import MCLMC
+from marginax.infer.metropolis import MetropolisHastings
+from marginax.infer.mile import MILE
 from marginax.infer.nuts import NUTS
+from marginax.infer.psgld import PreconditionedSGLD
+from marginax.infer.sghmc import SGHMC
+from marginax.infer.sgld import SGLD
+from marginax.infer.sgnht import SGNHT
+from marginax.infer.tempering import ParallelTempering
 
 
 @dataclass(frozen=True)
@@ -25,26 +37,24 @@ def catalogue() -> tuple[Entry, ...]:
     >>> [entry.name for entry in catalogue()][:2]
     ['MLE', 'MAP']
     """
-    return (
-        Entry("MLE", MLE(), "you want the classical fit to compare with; a point", "1 training run"),
-        Entry("MAP", MAP(), "you want one good network; a point, and a start for others", "1 training run"),
-        Entry("Laplace", Laplace(), "you have a trained network and want its uncertainty", "MAP and one epoch more"),
-        Entry(
-            "DeepEnsemble",
-            DeepEnsemble(),
-            "you want good predictions with little thought",
-            "10 training runs",
-        ),
-        Entry(
-            "AnchoredEnsemble",
-            AnchoredEnsemble(),
-            "an ensemble that is Bayesian: exact for linear models",
-            "10 training runs",
-        ),
-        Entry(
-            "NUTS",
-            NUTS(),
-            "small data and network, and you want the posterior itself",
-            "10^4 to 10^6 gradients",
-        ),
+    entries = (
+        (MLE(), "you want the classical fit to compare with; a point", "1 training run"),
+        (MAP(), "you want one good network; a point, and a start for others", "1 training run"),
+        (Laplace(), "you have a trained network and want its uncertainty", "MAP and one epoch more"),
+        (DeepEnsemble(), "you want good predictions with little thought", "10 training runs"),
+        (AnchoredEnsemble(), "an ensemble that is Bayesian: exact for linear models", "10 training runs"),
+        (SGLD(), "large data: the simplest sampler on minibatches", "MAP and 6,000 steps per chain"),
+        (PreconditionedSGLD(), "large data, and layers of very different scale", "MAP and 6,000 steps per chain"),
+        (SGHMC(), "large data: the sampler on minibatches to begin with", "MAP and 6,000 steps per chain"),
+        (SGNHT(), "as SGHMC, when the noise of batches is felt", "MAP and 6,000 steps per chain"),
+        (CyclicalSGMCMC(), "large data, and several modes from one chain", "MAP and 8,000 steps per chain"),
+        (MILE(), "tabular data: the best predictions for the time", "10 training runs and 6,000 gradients each"),
+        (MCLMC(), "the posterior to a small, known error, soon", "14,000 gradients per chain"),
+        (MALA(), "exact, one gradient a step; for teaching and tiny models", "12,000 gradients per chain"),
+        (MetropolisHastings(), "exact without gradients; tiny models", "60,000 densities per chain"),
+        (HMC(), "exact; as NUTS, with trajectories of tuned length", "10^4 to 10^5 gradients per chain"),
+        (AdjustedMCLMC(), "exact, and many dimensions", "10^4 to 10^5 gradients per chain"),
+        (NUTS(), "small data and network, and you want the posterior itself", "10^4 to 10^6 gradients per chain"),
+        (ParallelTempering(), "exact, and modes far apart", "8 replicas, 240,000 gradients per chain"),
     )
+    return tuple(Entry(type(method).__name__, method, use_when, cost) for method, use_when, cost in entries)

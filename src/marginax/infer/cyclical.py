@@ -1,8 +1,8 @@
 r"""Cyclical stochastic-gradient MCMC: warm restarts (Zhang, Li, Zhang, Chen & Wilson, 2020).
 
-The step size falls along half a cosine, $\epsilon_k = \tfrac{\epsilon_0}{2}(1 + \cos(\pi r_k))$ with $r_k$ the place in the
-cycle, and then leaps back up. The first part of each cycle explores without noise and leaves the old mode; the rest
-samples around the new one. The draws of all cycles together cover several modes from one chain.
+The step size falls along half a cosine, $\epsilon_k = \tfrac{\epsilon_0}{2}(1 + \cos(\pi r_k))$ with $r_k$ the place
+in the cycle, and then leaps back up. The first part of each cycle explores without noise and leaves the old mode; the
+rest samples around the new one. The draws of all cycles together cover several modes from one chain.
 """
 
 from typing import Any
@@ -25,12 +25,12 @@ class CyclicalSGMCMC(AbstractMethod):
     """Warm restarts of any minibatch sampler.
 
     Args:
-        sampler: whose dynamics to run: `SGLD(...)`, `SGHMC(...)` and so on. Its step size (or `boost` times its default)
-            is the first of each cycle; of its budget, `num_samples` and `thin` count, per chain in all.
+        sampler: whose dynamics to run: `SGLD(...)`, `SGHMC(...)` and so on. Its step size (or `boost` times its
+            default) is the first of each cycle; of its budget, `num_samples` counts, per chain over all cycles.
         num_cycles: how many restarts.
         cycle_length: steps of a cycle.
         explore: share of a cycle without noise, from which nothing is kept.
-        boost: how much longer the first step of a cycle is than the sampler's own default; not used if it has a step size.
+        boost: how much longer the first step of a cycle is than the sampler's default; not used if it has a step size.
     """
 
     sampler: AbstractStochasticSampler = eqx.field(default_factory=SGHMC)

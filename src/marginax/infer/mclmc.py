@@ -1,9 +1,9 @@
 r"""Microcanonical Langevin Monte Carlo (Robnik et al., 2023; 2024): full batch, not adjusted, fast.
 
-The chain glides at unit speed through the coordinates of unit scale and forgets its direction over a path of length $L$.
-There is no accept step: the bias is governed by the energy error of a step, whose variance per dimension is held at
-`energy_variance`. Warm-up finds, in turn, the step size for that variance, the posterior's scale from the spread of the
-chain, and the step size again; $L$ is `path_length` times $\sqrt d$.
+The chain glides at unit speed through the coordinates of unit scale and forgets its direction over a path of length
+$L$. There is no accept step: the bias is governed by the energy error of a step, whose variance per dimension is held
+at `energy_variance`. Warm-up finds, in turn, the step size for that variance, the posterior's scale from the spread of
+the chain, and the step size again; $L$ is `path_length` times $\sqrt d$.
 """
 
 import equinox as eqx
@@ -105,6 +105,8 @@ class MCLMC(AbstractMethod):
         """Start where the chain starts, in a random direction."""
         place = place_at(density_of(model, batch, params), ravel(params))
         position = place.position
+        if position.size < 2:
+            raise ValueError("MCLMC moves on a sphere of directions and needs a model of at least 2 random parameters")
         direction = unit(normal(key, position.shape, position.dtype))
         steepness = jnp.linalg.norm(place.gradient) / jnp.sqrt(position.size)
         tuning = first_tuning(0.25 * jnp.sqrt(position.size) / (1.0 + steepness))

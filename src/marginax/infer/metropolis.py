@@ -39,11 +39,11 @@ class MetropolisHastings(AbstractSampler):
     scale: Scale = eqx.field(default_factory=DiagonalScale)
 
     def density(self, model: Model, batch: Batch, like: Params) -> Density:
-        """The log density alone: the gradient is not needed, and left empty."""
+        """The log density alone: the gradient is not needed, and left at zero."""
         log_density = log_density_of(model, batch, like)
 
         def without_gradient(position: Vector) -> tuple[Array, Vector]:
-            return log_density(position), jnp.zeros(0, position.dtype)
+            return log_density(position), jnp.zeros_like(position)
 
         return without_gradient
 

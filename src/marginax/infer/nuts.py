@@ -163,7 +163,7 @@ def subtree(
 
 
 def _levels(leaf: Int[Array, ""]) -> tuple[Array, Array]:
-    """Where the velocity of an even leaf is stored, and for an odd one the range of levels whose subtrees end with it."""
+    """The level at which an even leaf is stored; for an odd one, highest and lowest level whose subtrees end there."""
     level = jax.lax.population_count(leaf >> 1)
     num_subtrees = jax.lax.population_count(leaf & ~(leaf + 1))  # trailing ones
     return level, level - num_subtrees + 1

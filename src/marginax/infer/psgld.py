@@ -3,8 +3,8 @@ r"""Preconditioned stochastic-gradient Langevin dynamics (Li, Chen, Carlson & Ca
 $V' = \beta V + (1 - \beta) \bar g^2, \quad G = 1 / (\delta + \sqrt{V'}), \quad
 \theta' = \theta + \tfrac{\epsilon}{2} G \hat\nabla \log p + \sqrt{\epsilon T G}\, \xi$
 
-with $\bar g$ the gradient per example. As in the paper's own use, the term for the change of $G$ is left out; its error is
-bounded by $1 - \beta$. $G$ changes slowly, so this samples a law near the posterior, not at it, however short the steps.
+with $\bar g$ the gradient per example. As in the paper's own use, the term for the change of $G$ is left out; its error
+is bounded by $1 - \beta$. So this samples a law near the posterior, not at it, however short the steps.
 """
 
 import equinox as eqx

@@ -2,9 +2,9 @@ r"""Parallel tempering (Geyer, 1991; Hukushima & Nemoto, 1996): exact, full batc
 
 Each chain is a ladder of replicas with targets $p(\theta)\, p(D \mid \theta)^{\beta_k}$, $1 = \beta_1 > \dots >
 \beta_K$: the hot ones cross between modes, and neighbours on the ladder are exchanged with probability
-$\min(1, e^{(\beta_i - \beta_j)(\ell_j - \ell_i)})$, $\ell$ the log likelihood. Only the replica with $\beta = 1$ is kept.
-Replicas move by Hamiltonian trajectories whose step size is learned per temperature. It fits the protocol because the
-ladder lives inside the state of one chain.
+$\min(1, e^{(\beta_i - \beta_j)(\ell_j - \ell_i)})$, $\ell$ the log likelihood. Only the replica with $\beta = 1$ is
+kept. Replicas move by Hamiltonian trajectories whose step size is learned per temperature. It fits the protocol because
+the ladder lives inside the state of one chain.
 """
 
 import equinox as eqx

@@ -1,5 +1,11 @@
 """Exact posteriors to compare with, and checks that every method must pass: for ours, and for yours."""
 
+from marginax.testing.calibration import (
+    Calibration,
+    functions_and_fit,
+    simulation_based_calibration,
+    weights_and_fit,
+)
 from marginax.testing.conformance import check_method
 from marginax.testing.linear import (
     LinearGaussian,
@@ -24,6 +30,7 @@ from marginax.testing.unknown_noise import LinearUnknownNoise, linear_regression
 
 __all__ = [
     "AbstractProblem",
+    "Calibration",
     "ExactPrediction",
     "LinearGaussian",
     "LinearUnknownNoise",
@@ -39,11 +46,14 @@ __all__ = [
     "check_moments",
     "coordinates",
     "correlated_normal",
+    "functions_and_fit",
     "gaussian_mean",
     "linear_layer",
     "linear_regression",
     "linear_regression_unknown_noise",
     "logistic_regression",
+    "simulation_based_calibration",
     "tanh_network",
+    "weights_and_fit",
     "z_scores",
 ]
