@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaincc
 from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Key as KeyArray
 
 from marginax._keys import Key, as_key
 from marginax.data import Batch, FullBatch
@@ -143,7 +144,7 @@ def simulation_based_calibration(
 
 
 @eqx.filter_jit
-def _simulate(model: Model, like: Params, x: Array, keys: PRNGKeyArray) -> tuple[Params, Array]:
+def _simulate(model: Model, like: Params, x: Array, keys: KeyArray[Array, " simulations"]) -> tuple[Params, Array]:
     def one(key: PRNGKeyArray) -> tuple[Params, Array]:
         weights_key, unknowns_key, noise_key = jax.random.split(key, 3)
         params = model.sample_prior(like, key=weights_key)

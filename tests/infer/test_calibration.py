@@ -1,0 +1,88 @@
+"""Simulation-based calibration: exact samplers pass on data sets of the model's own making, wrong ones fail."""
+
+import jax
+import numpy as np
+import pytest
+
+from marginax import testing
+from marginax.infer import HMC, MALA, NUTS, SGLD, AdjustedMCLMC, MetropolisHastings
+
+# Draws are thinned until neighbours hardly correlate.
+EXACT = {
+    "NUTS": NUTS(300, 63, thin=6),
+    "HMC": HMC(300, 63, thin=6),
+    "MALA": MALA(500, 63, thin=150),
+    "MetropolisHastings": MetropolisHastings(2000, 63, thin=400),
+    "AdjustedMCLMC": AdjustedMCLMC(300, 63, thin=6),
+}
+PROBLEMS = {
+    "linear regression": (testing.linear_regression(3), testing.weights_and_fit),
+    "logistic regression": (testing.logistic_regression(), testing.weights_and_fit),
+    "one tanh unit": (testing.tanh_network(1), testing.functions_and_fit),
+}
+# Full batch, so that the only fault is what is asked for: a posterior of twice the variance.
+HOT = SGLD(step_size=0.002, temperature=2.0, num_warmup=500, num_samples=63, thin=100, batch_size=None, training=None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("method", EXACT.values(), ids=EXACT)
+def test_exact_sampler_is_calibrated(method, problem):
+    where, quantities = PROBLEMS[problem]
+    found = testing.simulation_based_calibration(method, where, quantities=quantities)
+    assert found.ranks.shape[0] == 200
+    found.check()
+
+
+@pytest.mark.slow
+def test_learned_noise_is_calibrated():
+    """The noise scale is drawn from its prior, too."""
+    problem = testing.linear_regression_unknown_noise()
+    testing.simulation_based_calibration(NUTS(300, 63, thin=4), problem, quantities=testing.weights_and_fit).check()
+
+
+@pytest.mark.slow
+def test_hot_sampler_is_not_calibrated():
+    found = testing.simulation_based_calibration(HOT, testing.gaussian_mean())
+    with pytest.raises(AssertionError, match="not uniform"):
+        found.check()
+
+
+def calibration_of(ranks: np.ndarray) -> testing.Calibration:
+    return testing.Calibration("made up", ranks[:, None], 63, np.zeros(1))
+
+
+def test_p_values_are_uniform_for_uniform_ranks_and_tiny_for_others():
+    rng = np.random.default_rng(0)
+    ranks = rng.integers(0, 64, size=(200, 2000))
+    p_values = testing.Calibration("uniform", ranks, 63, np.zeros(2000)).p_values
+    assert abs((p_values < 0.05).mean() - 0.05) < 0.02
+    assert (p_values < 0.001).sum() < 12
+    position = rng.normal(size=200)
+    for shift, stretch in ((0.5, 1.0), (0.0, 1.5), (0.0, 0.6)):
+        # ranks of a truth among draws that are shifted or too narrow or too wide
+        values = shift + stretch * position
+        ranks = np.clip((np.asarray(jax.scipy.stats.norm.cdf(values)) * 64).astype(int), 0, 63)
+        with pytest.raises(AssertionError, match="ranks of quantity 0 are not uniform"):
+            calibration_of(ranks).check()
+    calibration_of(rng.integers(0, 64, size=200)).check()
+
+
+def test_ties_are_broken_fairly():
+    """A quantity that never varies has uniform ranks, not all zero."""
+    found = testing.simulation_based_calibration(
+        NUTS(20, 15),
+        testing.gaussian_mean(),
+        num_simulations=20,
+        num_draws=15,
+        quantities=lambda model, params, batch: testing.weights_and_fit(model, params, batch) * 0,
+    )
+    assert found.ranks.std() > 2
+    assert found.ranks.max() <= 15
+
+
+def test_bad_numbers_are_refused():
+    with pytest.raises(ValueError, match="num_draws must be one less than a multiple of 16"):
+        testing.simulation_based_calibration(NUTS(), testing.gaussian_mean(), num_draws=50)
+    with pytest.raises(ValueError, match="num_draws=63 draws of equal weight, got 10"):
+        testing.simulation_based_calibration(NUTS(10, 10), testing.gaussian_mean())
