@@ -70,6 +70,17 @@ def uniform(key: PRNGKeyArray, index: Array | int, *, stream: int = 0) -> Float[
     return (half + 0.5) * np.float32(2.0**-24)
 
 
+def derive(key: PRNGKeyArray, index: Array | int, *, stream: int = 0) -> PRNGKeyArray:
+    """A new key, a function of key, index and stream; quicker to compile than `jax.random.fold_in`.
+
+    >>> key = jax.random.key(0)
+    >>> bool(derive(key, 3) == derive(key, 3)), bool(derive(key, 3) == derive(key, 4))
+    (True, False)
+    """
+    words = _threefry(key, jnp.asarray(index, jnp.uint32), stream)
+    return jax.random.wrap_key_data(jnp.stack(words, axis=-1), impl="threefry2x32")
+
+
 def bits(
     key: PRNGKeyArray, shape: tuple[int, ...], *, stream: int = 0
 ) -> tuple[UInt32[Array, "..."], UInt32[Array, "..."]]:

@@ -1,7 +1,7 @@
 """The compiled part of the driver: a run of identical steps for all chains.
 
 A chunk is a loop with a dynamic number of steps inside one compiled function, so one compilation per phase serves
-chunks of any length. The key of a step is fold_in(chain key, phase, step) and its batch is a function of step and
+chunks of any length. The key of a step is a function of (chain key, phase, step) and its batch is a function of step and
 key, so where chunks begin and end leaves no trace in the result.
 """
 
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, PartitionSpec
 from jaxtyping import Array, Key, PRNGKeyArray, PyTree
 
+from marginax._random import derive
 from marginax.data import AbstractSource, Batch
 from marginax.infer._method import AbstractMethod, Info, State
 from marginax.model import Model, Params
@@ -48,7 +49,7 @@ def chain_mesh(num_chains: int) -> Mesh | None:
 
 def data_key(key: PRNGKeyArray, phase: int) -> PRNGKeyArray:
     """The key that orders the data in a phase."""
-    return jax.random.fold_in(jax.random.fold_in(key, phase), _DATA)
+    return derive(key, phase, stream=_DATA)
 
 
 @eqx.filter_jit
@@ -57,7 +58,7 @@ def start_chains(fixed: Fixed, params: Params, first: Batch | None) -> State:
 
     def start(params: Params, key: PRNGKeyArray) -> State:
         batch = fixed.source.batch(0, key=data_key(key, 0)) if first is None else first
-        return fixed.method.init(fixed.model, params, batch, key=jax.random.fold_in(key, _START))
+        return fixed.method.init(fixed.model, params, batch, key=derive(key, 0, stream=_START))
 
     return jax.tree.map(_strongly_typed, jax.vmap(start)(params, fixed.keys))
 
@@ -103,8 +104,7 @@ def _loop(fixed, model, method, source, states, keys, start, stop, batches):
     def advance(state: State, key: PRNGKeyArray, step: Array, batch: Batch | None) -> tuple[State, Info]:
         if batch is None:
             batch = source.batch(step, key=data_key(key, fixed.phase))
-        step_key = jax.random.fold_in(jax.random.fold_in(key, fixed.phase), step)
-        return phase.step(model, state, batch, key=step_key)
+        return phase.step(model, state, batch, key=derive(key, step, stream=fixed.phase))
 
     def advance_all(states: State, step: Array, batch: Batch | None) -> tuple[State, Info]:
         if keys.shape[0] == 1:  # a batch axis of one would cost matmul speed and buy nothing

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
+from marginax._random import uniform
 from marginax.data import Batch
 from marginax.files import register
 from marginax.infer._method import AbstractMethod, Infos, Phase, check_count
@@ -106,9 +107,8 @@ class MILE(AbstractMethod):
             return MILEState(params, None, _without_params(self.sampler.init(model, params, batch, key=key)))
         shapes = jax.eval_shape(lambda: self.sampler.init(model, params, batch, key=key))
         chain = _without_params(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes))
-        num = batch.x.shape[0]
-        num_held_out = jnp.clip(jnp.round(self.validation * num), 1, max(num - 1, 1))
-        held_out = jax.random.permutation(key, num) < num_held_out
+        draws = uniform(key, jnp.arange(batch.x.shape[0]))
+        held_out = (draws < self.validation) & (draws < jnp.max(draws)) | (draws == jnp.min(draws))
         memory = self._optimiser().init(cast(Any, params))
         return MILEState(params, Training(memory, held_out, params, jnp.asarray(-jnp.inf)), chain)
 

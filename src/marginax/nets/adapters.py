@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from marginax._random import normal
 from marginax.files import register
 
 
@@ -134,7 +135,7 @@ def reinitialise(network: eqx.Module, *, key: Array) -> eqx.Module:
     fresh = [
         leaf
         if not eqx.is_inexact_array(leaf) or leaf.ndim < 2
-        else jnp.mean(leaf) + jnp.std(leaf) * jax.random.normal(jax.random.fold_in(key, i), leaf.shape, leaf.dtype)
+        else jnp.mean(leaf) + jnp.std(leaf) * normal(key, leaf.shape, leaf.dtype, stream=i)
         for i, leaf in enumerate(leaves)
     ]
     return jax.tree.unflatten(treedef, fresh)

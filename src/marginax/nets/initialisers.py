@@ -3,9 +3,9 @@
 import math
 
 import equinox as eqx
-import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from marginax._random import normal
 from marginax.files import register
 
 
@@ -31,7 +31,7 @@ class Initialiser(eqx.Module):
         fan = shape[1] * receptive
         if self.use_fan_out:
             fan = (fan + shape[0] * receptive) / 2
-        return self.gain / math.sqrt(fan) * jax.random.normal(key, shape)
+        return self.gain / math.sqrt(fan) * normal(key, shape)
 
 
 def he() -> Initialiser:
