@@ -50,7 +50,8 @@ def fit(
         init: where chains start: a network, or a posterior whose networks are shared out among the chains. By default
             the first chain starts at the model's own network and the others at fresh weights.
         hooks: what else to do between chunks, such as `mx.infer.EarlyStopping(...)`.
-        directory: where to keep checkpoints, so that `mx.resume(directory)` can go on after a crash or Ctrl-C.
+        directory: where to keep checkpoints, so that `mx.resume(directory)` can go on after a crash or Ctrl-C. Kept
+            draws then stream to a file there and are never in memory together.
         progress: show a progress bar; by default when standard error is a terminal.
         chunk_size: most steps between two looks at the host; the result does not depend on it.
 
