@@ -83,7 +83,8 @@ def marginax(name: str, seed: int) -> Scores:
     x, y, x_test, y_test = _split(name)
     began = time.perf_counter()
     net = mx.nets.MLP(in_size=x.shape[1], hidden=HIDDEN, out_size=2, key=seed)
-    model = mx.Model(net, likelihood=mx.likelihoods.Gaussian(scale=mx.likelihoods.FromNetwork()))
+    likelihood = mx.likelihoods.Gaussian(scale=mx.likelihoods.FromNetwork())
+    model = mx.Model(net, likelihood, mx.priors.Normal(scale=1.0))  # bde's prior
     method = mx.infer.MILE(NUM_MEMBERS)
     posterior = mx.fit(model, mx.data.standardise((x, y)), method, key=seed, progress=False)
     prediction: Any = posterior.predict(x_test)

@@ -70,7 +70,7 @@ def uniform(key: PRNGKeyArray, index: Array | int, *, stream: int = 0) -> Float[
     return (half + 0.5) * np.float32(2.0**-24)
 
 
-def derive(key: PRNGKeyArray, index: Array | int, *, stream: int = 0) -> PRNGKeyArray:
+def derive(key: PRNGKeyArray, index: Array | int, *, stream: Array | int = 0) -> PRNGKeyArray:
     """A new key, a function of key, index and stream; quicker to compile than `jax.random.fold_in`.
 
     >>> key = jax.random.key(0)
@@ -93,10 +93,10 @@ def bits(
     return _threefry(key, index, stream)
 
 
-def _threefry(key: PRNGKeyArray, index: Array, stream: int) -> tuple[Array, Array]:
+def _threefry(key: PRNGKeyArray, index: Array, stream: Array | int) -> tuple[Array, Array]:
     words = jax.random.key_data(key)
     keys = (words[0], words[-1], words[0] ^ words[-1] ^ np.uint32(_PARITY))
-    x, y = index + keys[0], np.uint32(stream) + keys[1]
+    x, y = index + keys[0], jnp.asarray(stream, jnp.uint32) + keys[1]
     y = jnp.broadcast_to(y, x.shape)
     for i in range(_ROUNDS):
         rotation = _ROTATIONS[i // 4 % 2][i % 4]

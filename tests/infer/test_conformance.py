@@ -79,14 +79,14 @@ CASES = [
     Case("MLE", MLE(num_epochs=20, batch_size=None, optimiser=SGD(0.05))),
     Case("DeepEnsemble", DeepEnsemble(3, MAP(num_epochs=20, batch_size=None))),
     Case("AnchoredEnsemble", AnchoredEnsemble(3, num_epochs=20, batch_size=None)),
-    Case("Laplace", Laplace(training=MAP(num_epochs=20, batch_size=None)), {"any_network": False}),
-    Case("MALA", MALA(num_warmup=30, num_samples=10, thin=3)),
     Case("MCLMC", MCLMC(num_warmup=30, num_samples=10, thin=3)),
-    Case("SGHMC", SGHMC(step_size=1e-5, num_warmup=10, num_samples=10, thin=3, batch_size=8)),
 ]
 SLOW = [
     Case("MAP with dropout", MAP(num_epochs=20, batch_size=None), {"problem": dropout()}),
     Case("MAP, L-BFGS", MAP(num_epochs=12, batch_size=None, optimiser=LBFGS())),
+    Case("Laplace", Laplace(training=MAP(num_epochs=20, batch_size=None)), {"any_network": False}),
+    Case("MALA", MALA(num_warmup=30, num_samples=10, thin=3)),
+    Case("SGHMC", SGHMC(step_size=1e-5, num_warmup=10, num_samples=10, thin=3, batch_size=8)),
     Case("NUTS", NUTS(num_warmup=20, num_samples=20, max_doublings=3)),
     Case("HMC", HMC(num_warmup=20, num_samples=20, max_leapfrog=8)),
     Case("MetropolisHastings", MetropolisHastings(num_warmup=50, num_samples=20, thin=3)),

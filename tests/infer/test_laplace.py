@@ -106,7 +106,7 @@ def test_several_chains_give_a_mixture_and_spread_grows_away_from_the_data():
     posterior = mx.fit(model, mx.data.standardise((x, y)), Laplace(), key=0, num_chains=2)
     assert len(posterior.components) == 2
     prediction = posterior.predict([[0.0], [3.0]])
-    assert prediction.epistemic[1] > 4 * prediction.epistemic[0] > 0
+    assert prediction.epistemic[1] > 2 * prediction.epistemic[0] > 0
 
 
 def test_what_cannot_be_done_is_said():

@@ -147,7 +147,7 @@ def test_mile_trains_samples_and_beats_its_own_start():
     model = mx.Model(net, mx.likelihoods.Gaussian(scale=mx.likelihoods.FromNetwork()))
     method = MILE(4, num_epochs=500, sampler=MCLMC(500, 50, thin=10, energy_variance=0.05))
     posterior = mx.fit(model, mx.data.standardise((x, y)), method, key=0)
-    assert set(posterior.record.num_steps) == {"train", "begin", "adapt", "sample"}
+    assert set(posterior.record.num_steps) == {"train", "adapt", "sample"}
     assert (posterior.num_chains, posterior.num_draws) == (4, 50)
     x_new = np.linspace(-2, 2, 50)[:, None]
     prediction = posterior.predict(x_new)

@@ -135,7 +135,7 @@ def frozen_chain(fixed, states, start, stop, batches, _original=_driver.run_chun
 
 def compiled_twice(fixed, states, start, stop, batches, _original=_driver.run_chunk):
     capacity = fixed.capacity + (int(start) > 0)
-    other = Fixed(fixed.model, fixed.method, fixed.source, fixed.keys, fixed.phase, capacity, fixed.mesh)
+    other = Fixed(fixed.model, fixed.method, fixed.source, fixed.keys, fixed.phase, fixed.program, capacity, fixed.mesh)
     return _original(other, states, start, stop, batches)
 
 

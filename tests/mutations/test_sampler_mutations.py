@@ -200,7 +200,7 @@ def noise_times(factor: float):
     return lambda key, tree: jax.tree.map(lambda leaf: factor * leaf, _random.normal_like(key, tree))
 
 
-def same_key_every_step(self, model, state, batch, *, key, _original=_sampler.AbstractSampler.sample_step):
+def same_key_every_step(self, model, state, batch, *, key, _original=_sampler.AbstractSampler.step):
     del key
     return _original(self, model, state, batch, key=jax.random.key(7))
 
@@ -212,8 +212,9 @@ def never_accepts(energy_error):
     return jnp.zeros_like(energy_error), jnp.zeros((), bool)
 
 
-def adapts_for_ever(self, model, state, batch, *, key):
-    return self.adapt_step(model, state, batch, key=key)
+def adapts_for_ever(condition, yes, no):
+    del condition, no
+    return yes
 
 
 # ---- the model
@@ -312,8 +313,8 @@ BUGS = [
     Bug("MALA has no accept step", mala, "uniform", always_small, "MALA moves", OFF),
     Bug("MALA draws velocity and accept from one stream", mala, "_ACCEPT", 0, "MALA moves", OFF),
     Bug("MALA never accepts", mala, "acceptance_of", never_accepts, "chains", OFF),
-    Bug("the key is the same at every step", SAMPLER, "sample_step", same_key_every_step, "chains", FROZEN),
-    Bug("adaptation never ends", SAMPLER, "sample_step", adapts_for_ever, "chains", "step size moves"),
+    Bug("the key is the same at every step", SAMPLER, "step", same_key_every_step, "chains", FROZEN),
+    Bug("adaptation never ends", _sampler, "choose", adapts_for_ever, "chains", "step size moves"),
     Bug("HMC never refreshes its momentum", hmc, "normal", drawn_once, "HMC moves", OFF),
     Bug("leapfrog begins with a full kick", _hamiltonian, "leapfrog", full_first_kick, "reversible", "Not equal"),
     Bug("gradient has the wrong sign", _hamiltonian, "stretch_gradient", downhill, "energy, dense scale", ENERGY),

@@ -1,8 +1,8 @@
 r"""Warm-up of samplers: a step size that gives the wanted acceptance, and the posterior's scale.
 
-The schedule is Stan's: a fast interval for the step size alone, slow windows of doubling length that also learn the
-scale, and a last fast interval. The scale is a root $R$ of the covariance, diagonal or dense; samplers move in the
-coordinates $z = R^{-1} \theta$, where a well-learned posterior has unit scale in every direction.
+The schedule of windows is Stan's: a fast interval for the step size alone, slow windows of doubling length that also
+learn the scale, and a last fast interval. The scale is a root $R$ of the covariance, diagonal or dense; samplers move
+in the coordinates $z = R^{-1} \theta$, where a well-learned posterior has unit scale in every direction.
 """
 
 import equinox as eqx
@@ -81,32 +81,30 @@ def root_of(moments: Moments) -> Root:
 
 
 class StepSize(eqx.Module):
-    """Dual averaging of the log step size (Nesterov, 2009; Hoffman & Gelman, 2014)."""
+    """Stochastic approximation of the log step size (Robbins & Monro, 1951), and the average of its late iterates.
+
+    Stan's dual averaging swings so widely that the average of its steps is too short: on networks it gave 0.94 of
+    accepted moves where 0.8 was wanted, and twice the gradients. Gains that fall keep the swings small.
+    """
 
     log_step: Float[Array, ""]
     log_average: Float[Array, ""]
-    error: Float[Array, ""]
     count: Int[Array, ""]
-    centre: Float[Array, ""]
 
 
 def first_step_size(step_size: Array | float) -> StepSize:
-    """Begin at a step size, and pull towards ten times it."""
+    """Begin at a step size."""
     log_step = jnp.log(jnp.asarray(step_size, float))
-    zero = jnp.zeros_like(log_step)
-    return StepSize(log_step, log_step, zero, jnp.zeros((), jnp.int32), log_step + jnp.log(10.0))
+    return StepSize(log_step, log_step, jnp.zeros((), jnp.int32))
 
 
 def update_step_size(state: StepSize, acceptance: Array, target: Array | float) -> StepSize:
-    """Longer steps if more was accepted than wanted, shorter ones if less."""
-    shrinkage, delay, decay = 0.05, 10.0, 0.75
+    """A longer step if more was accepted than wanted, a shorter one if less."""
     count = state.count + 1
     time = count.astype(state.log_step.dtype)
-    weight = 1.0 / (time + delay)
-    error = (1.0 - weight) * state.error + weight * (target - acceptance)
-    log_step = state.centre - jnp.sqrt(time) / shrinkage * error
-    share = time**-decay
-    return StepSize(log_step, share * log_step + (1.0 - share) * state.log_average, error, count, state.centre)
+    log_step = state.log_step + 1.5 * (time + 3.0) ** -0.6 * (acceptance - target)
+    share = time**-0.75
+    return StepSize(log_step, share * log_step + (1.0 - share) * state.log_average, count)
 
 
 # ---- both, in windows

@@ -1,7 +1,7 @@
 """The compiled part of the driver: a run of identical steps for all chains.
 
 A chunk is a loop with a dynamic number of steps inside one compiled function, so one compilation per phase serves
-chunks of any length. The key of a step is a function of (chain key, phase, step) and its batch is a function of step and
+chunks of any length. The key of a step is a function of (chain key, phase, step), its batch of step and
 key, so where chunks begin and end leaves no trace in the result.
 """
 
@@ -22,13 +22,14 @@ _DATA, _START = 0xFFFFFFFF, 0xFFFFFFFE  # streams of keys besides those of the s
 
 
 class Fixed(eqx.Module):
-    """What does not change while a phase runs."""
+    """What does not change while a phase runs. `program` is the phase whose step is run: itself or one that follows."""
 
     model: Model
     method: AbstractMethod
     source: AbstractSource
     keys: Key[Array, " chains"]
-    phase: int = eqx.field(static=True)
+    phase: Array
+    program: int = eqx.field(static=True)
     capacity: int = eqx.field(static=True)
     mesh: Mesh | None = eqx.field(static=True)
 
@@ -47,7 +48,7 @@ def chain_mesh(num_chains: int) -> Mesh | None:
     return jax.make_mesh((count,), ("chain",), (AxisType.Auto,), devices=devices[:count])
 
 
-def data_key(key: PRNGKeyArray, phase: int) -> PRNGKeyArray:
+def data_key(key: PRNGKeyArray, phase: Array | int) -> PRNGKeyArray:
     """The key that orders the data in a phase."""
     return derive(key, phase, stream=_DATA)
 
@@ -99,7 +100,7 @@ def run_chunk(
 
 def _loop(fixed, model, method, source, states, keys, start, stop, batches):
     num_examples = source.spec.num_examples if batches is None else batches.num_examples
-    phase = method.phases(num_examples, source.batch_size)[fixed.phase]
+    phase = method.phases(num_examples, source.batch_size)[fixed.program]
 
     def advance(state: State, key: PRNGKeyArray, step: Array, batch: Batch | None) -> tuple[State, Info]:
         if batch is None:

@@ -71,7 +71,7 @@ class Run:
         states = start_chains(fixed, self.start, first)
         memories = tuple(hook.begin(self.model, states) for hook in self.hooks)
         restored = None if self.directory is None else self.directory.latest((states, memories))
-        phases = self.method.phases(self.source.spec.num_examples, self.source.batch_size)
+        phases = self._phases
         if restored is None:
             self._check_room(phases, states)
         else:
@@ -93,7 +93,7 @@ class Run:
     def _run_phase(
         self, phase: Phase, states: PyTree, memories: tuple[PyTree, ...], bar: Progress, interrupt: Interrupt
     ) -> tuple[PyTree, tuple[PyTree, ...]]:
-        fixed = self._fixed(self._capacity(phase, states))
+        fixed = self._fixed(self._capacity(states))
         bar.phase(phase.name, self.step, phase.num_steps)
         periods = [n for hook in self.hooks if (n := hook.every(phase.name, self.source))]
         length, patience = min(8, fixed.capacity), _SECONDS_PER_CHUNK
@@ -132,10 +132,19 @@ class Run:
             place = jax.NamedSharding(mesh, jax.P()) if mesh is not None else None
             source = jax.tree.map(lambda a: jax.device_put(a, place) if eqx.is_array_like(a) else a, source)
         keys = jax.vmap(lambda chain: jax.random.fold_in(self.key, chain))(jnp.arange(self.num_chains))
-        return Fixed(model, traced_numbers(self.method), source, keys, self.phase, capacity, mesh)
+        phase, program = jnp.asarray(self.phase, jnp.uint32), _program(self._phases, self.phase)
+        return Fixed(model, traced_numbers(self.method), source, keys, phase, program, capacity, mesh)
 
-    def _capacity(self, phase: Phase, states: PyTree) -> int:
-        most = min(_MOST_STEPS, phase.num_steps, self.chunk_size or _MOST_STEPS)
+    @property
+    def _phases(self) -> tuple[Phase, ...]:
+        return self.method.phases(self.source.spec.num_examples, self.source.batch_size)
+
+    def _capacity(self, states: PyTree) -> int:
+        phases = self._phases
+        program = _program(phases, self.phase)
+        longest = max(p.num_steps for i, p in enumerate(phases) if _program(phases, i) == program)
+        most = min(_MOST_STEPS, longest, self.chunk_size or _MOST_STEPS)
+        phase = phases[program]
         if phase.keep is not None:
             size = _num_bytes(jax.eval_shape(jax.vmap(phase.keep), states)) / phase.thin
             most = min(most, int(_MOST_BYTES / max(size, 1)))
@@ -282,6 +291,13 @@ class Run:
             save_posterior(posterior, path, overwrite=True, draws=arrays, linked=file)
             self.directory.forget()
         return posterior
+
+
+def _program(phases: tuple[Phase, ...], index: int) -> int:
+    """The phase whose compiled step a phase runs."""
+    while index < len(phases) and phases[index].as_next:
+        index += 1
+    return index
 
 
 def _on_host(tree: PyTree, num: int) -> dict[str, np.ndarray]:

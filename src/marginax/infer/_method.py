@@ -33,6 +33,7 @@ class Phase:
         thin: keep every thin-th state.
         cycle: steps after which the phase repeats itself, or None for one long cycle.
         skip: steps at the beginning of each cycle from which nothing is kept.
+        as_next: whether the step is that of the next phase, so that one compiled program serves both. Nothing is kept.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Phase:
     thin: int = 1
     cycle: int | None = None
     skip: int = 0
+    as_next: bool = False
 
     def num_kept(self, step: Any) -> Any:
         """How many draws are complete when this many steps are done; an int, or an array while tracing.
@@ -50,10 +52,10 @@ class Phase:
         >>> [phase.num_kept(step) for step in (6, 7, 8, 10, 16, 18, 20)]
         [0, 0, 1, 2, 2, 3, 4]
         """
-        cycle = self.num_steps if self.cycle is None else self.cycle
-        past = step % cycle - self.skip
-        past = past * (past > 0)
-        return step // cycle * ((cycle - self.skip) // self.thin) + past // self.thin
+        if self.cycle is None:
+            return (step - self.skip) * (step > self.skip) // self.thin
+        past = step % self.cycle - self.skip
+        return step // self.cycle * ((self.cycle - self.skip) // self.thin) + past * (past > 0) // self.thin
 
 
 class AbstractMethod(eqx.Module):

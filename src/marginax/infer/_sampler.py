@@ -7,10 +7,11 @@ import abc
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from marginax.data import Batch
-from marginax.infer._adaptation import Adaptation, Root, Scale, adapt, first_adaptation
+from marginax.infer._adaptation import Adaptation, DenseScale, Root, Scale, adapt, choose, first_adaptation
 from marginax.infer._flat import Density, density_of, ravel, unravel
 from marginax.infer._hamiltonian import Place, place_at
 from marginax.infer._method import AbstractMethod, Infos, Phase, check_count
@@ -100,18 +101,23 @@ class AbstractSampler(AbstractMethod):
         return SamplerState(params, place.log_density, place.gradient, adaptation, self.first_extra(place))
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
-        """Adapt, then sample."""
+        """Adapt, then sample. A dense scale is costly to learn, so sampling has a program of its own then."""
         del num_examples, batch_size
-        sample = Phase("sample", self.num_samples * self.thin, self.sample_step, lambda s: s.params, self.thin)
-        return (Phase("adapt", self.num_warmup, self.adapt_step), sample)
+        num_steps, dense = self.num_samples * self.thin, isinstance(self.scale, DenseScale)
+        sample = Phase("sample", num_steps, self.sample_step if dense else self.step, lambda s: s.params, self.thin)
+        return (Phase("adapt", self.num_warmup, self.step, as_next=not dense), sample)
 
-    def adapt_step(
+    def step(
         self, model: Model, state: SamplerState, batch: Batch, *, key: PRNGKeyArray
     ) -> tuple[SamplerState, SamplerInfo]:
-        """A move with the present step size, then learn from it."""
-        state, info, noted = self._step(model, state, batch, state.adaptation.trial_step_size, key)
-        learned = adapt(state.adaptation, ravel(state.params), info.acceptance, self.target_acceptance, self.num_warmup)
+        """A move; in warm-up, with the present step size, and learn from it."""
+        adaptation = state.adaptation
+        warm = adaptation.count < self.num_warmup
+        step_size = jnp.where(warm, adaptation.trial_step_size, adaptation.step_size)
+        state, info, noted = self._step(model, state, batch, step_size, key)
+        learned = adapt(adaptation, ravel(state.params), info.acceptance, self.target_acceptance, self.num_warmup)
         extra = self.learn(state.extra, noted, learned)
+        learned, extra = choose(warm, (learned, extra), (adaptation, state.extra))
         return SamplerState(state.params, state.log_density, state.gradient, learned, extra), info
 
     def sample_step(

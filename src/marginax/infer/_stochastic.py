@@ -178,7 +178,7 @@ class AbstractStochasticSampler(AbstractMethod):
         """Train, look at the curvature, find the anchor, warm up, sample; what is not needed is left out."""
         phases = self.preparation(num_examples, batch_size)
         if self.num_warmup:
-            phases += (Phase("warmup", self.num_warmup, self.step),)
+            phases += (Phase("warmup", self.num_warmup, self.step, as_next=True),)
         return (*phases, Phase("sample", self.num_samples * self.thin, self.step, lambda s: s.params, self.thin))
 
     def preparation(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:

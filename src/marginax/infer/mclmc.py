@@ -23,7 +23,7 @@ from marginax.infer._adaptation import (
     root_of,
 )
 from marginax.infer._flat import Vector, density_of, ravel, unravel
-from marginax.infer._hamiltonian import Motion, Place, place_at
+from marginax.infer._hamiltonian import Motion, Place
 from marginax.infer._method import AbstractMethod, Infos, Phase, check_count
 from marginax.infer._microcanonical import glide, refresh, unit
 from marginax.infer._sampler import posterior_of
@@ -102,48 +102,49 @@ class MCLMC(AbstractMethod):
         return 4
 
     def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> MCLMCState:
-        """Start where the chain starts, in a random direction."""
-        place = place_at(density_of(model, batch, params), ravel(params))
-        position = place.position
+        """Start where the chain starts, in a random direction; the first step, of length zero, looks around."""
+        del model, batch
+        position = ravel(params)
         if position.size < 2:
             raise ValueError("MCLMC moves on a sphere of directions and needs a model of at least 2 random parameters")
         direction = unit(normal(key, position.shape, position.dtype))
-        steepness = jnp.linalg.norm(place.gradient) / jnp.sqrt(position.size)
-        tuning = first_tuning(0.25 * jnp.sqrt(position.size) / (1.0 + steepness))
-        ones = jnp.ones_like(position)
         moments = no_moments(DiagonalScale(), position)
-        zero = jnp.zeros((), jnp.int32)
-        return MCLMCState(params, place.log_density, place.gradient, direction, tuning, moments, ones, zero)
+        zero = jnp.zeros((), position.dtype)
+        return MCLMCState(
+            params=params,
+            log_density=zero,
+            gradient=jnp.zeros_like(position),
+            direction=direction,
+            tuning=first_tuning(zero),
+            moments=moments,
+            root=jnp.ones_like(position),
+            count=jnp.zeros((), jnp.int32),
+        )
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """Adapt, then sample."""
         del num_examples, batch_size
-        sample = Phase("sample", self.num_samples * self.thin, self.sample_step, lambda s: s.params, self.thin)
-        return (Phase("adapt", self.num_warmup, self.adapt_step), sample)
+        sample = Phase("sample", self.num_samples * self.thin, self.step, lambda s: s.params, self.thin)
+        return (Phase("adapt", self.num_warmup, self.step, as_next=True), sample)
 
-    def adapt_step(
-        self, model: Model, state: MCLMCState, batch: Batch, *, key: PRNGKeyArray
-    ) -> tuple[MCLMCState, MCLMCInfo]:
-        """A step; then learn the step size, and in the middle of warm-up the scale."""
+    def step(self, model: Model, state: MCLMCState, batch: Batch, *, key: PRNGKeyArray) -> tuple[MCLMCState, MCLMCInfo]:
+        """A step; in warm-up, learn the step size, and in the middle of it the scale."""
         new, info, error, sound = self._step(model, state, batch, key)
-        tuning = tune(state.tuning, error, state.direction.size, self.energy_variance, sound)
+        size = state.direction.size
+        tuning = tune(state.tuning, error, size, self.energy_variance, sound)
+        steepness = jnp.linalg.norm(new.gradient) / jnp.sqrt(size)
+        careful = first_tuning(0.25 * jnp.sqrt(size) / (1.0 + steepness))
+        tuning = choose(state.count == 0, careful, tuning)
         spread_from, spread_until = self.num_warmup // 3, 2 * self.num_warmup // 3
         spreading = (state.count >= spread_from) & (state.count < spread_until)
         moments = choose(spreading & sound, add_to_moments(new.moments, ravel(new.params)), new.moments)
         rescaled = state.count + 1 == spread_until
         root = jnp.where(rescaled, root_of(moments), state.root)
         tuning = choose(rescaled, first_tuning(0.1 * jnp.sqrt(root.size)), tuning)
-        settled = MCLMCState(
-            new.params, new.log_density, new.gradient, new.direction, tuning, moments, root, state.count + 1
-        )
-        return settled, info
-
-    def sample_step(
-        self, model: Model, state: MCLMCState, batch: Batch, *, key: PRNGKeyArray
-    ) -> tuple[MCLMCState, MCLMCInfo]:
-        """A step with what warm-up has settled on."""
-        new, info, _, _ = self._step(model, state, batch, key)
-        return new, info
+        warm = state.count < self.num_warmup
+        tuning, moments, root = choose(warm, (tuning, moments, root), (state.tuning, state.moments, state.root))
+        learned = (tuning, moments, root, state.count + 1)
+        return MCLMCState(new.params, new.log_density, new.gradient, new.direction, *learned), info
 
     def posterior(self, model: Model, state: MCLMCState, draws: PyTree, infos: Infos) -> AbstractPosterior:
         """The draws."""
@@ -155,6 +156,7 @@ class MCLMC(AbstractMethod):
         start = Motion(Place(ravel(state.params), state.log_density, state.gradient), state.direction)
         step_size = state.tuning.step_size
         end, error = glide(density_of(model, batch, state.params), start, step_size, state.root)
+        error = jnp.where(step_size > 0, error, 0.0)  # before the first step nothing is known to compare with
         sound = jnp.isfinite(error) & jnp.all(jnp.isfinite(end.velocity))
         noise = normal(key, (size,), end.velocity.dtype)
         # A step that blew up is not taken: the chain stays and heads elsewhere.

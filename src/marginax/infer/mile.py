@@ -13,12 +13,13 @@ from typing import Any, cast
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from marginax._random import uniform
 from marginax.data import Batch
 from marginax.files import register
+from marginax.infer._adaptation import choose
+from marginax.infer._flat import Vector, ravel, unravel
 from marginax.infer._method import AbstractMethod, Infos, Phase, check_count
 from marginax.infer.mclmc import MCLMC, MCLMCInfo, MCLMCState
 from marginax.infer.optimisers import SGD, Adam
@@ -31,7 +32,7 @@ class Training(eqx.Module):
 
     optimiser: PyTree
     held_out: Bool[Array, " n"]
-    best: Params
+    best: Vector
     score: Float[Array, ""]
 
 
@@ -103,24 +104,24 @@ class MILE(AbstractMethod):
 
     def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> MILEState:
         """Hold out some rows, at least one and not all."""
+        chain = _without_params(self.sampler.init(model, params, batch, key=key))
         if self.num_epochs is None:
-            return MILEState(params, None, _without_params(self.sampler.init(model, params, batch, key=key)))
-        shapes = jax.eval_shape(lambda: self.sampler.init(model, params, batch, key=key))
-        chain = _without_params(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes))
+            return MILEState(params, None, chain)
         draws = uniform(key, jnp.arange(batch.x.shape[0]))
         held_out = (draws < self.validation) & (draws < jnp.max(draws)) | (draws == jnp.min(draws))
-        memory = self._optimiser().init(cast(Any, params))
-        return MILEState(params, Training(memory, held_out, params, jnp.asarray(-jnp.inf)), chain)
+        position = ravel(params)
+        training = Training(self._optimiser().init(position), held_out, position, jnp.asarray(-jnp.inf))
+        return MILEState(params, training, chain)
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
-        """Train, put the chains where training was best, adapt, sample."""
+        """Train, then adapt and sample from where training was best."""
         chains = tuple(
-            Phase(phase.name, phase.num_steps, self._in_chain(phase.step), phase.keep, phase.thin)
+            Phase(phase.name, phase.num_steps, self.chain_step, phase.keep, phase.thin, as_next=phase.as_next)
             for phase in self.sampler.phases(num_examples, batch_size)
         )
         if self.num_epochs is None:
             return chains
-        return (Phase("train", self.num_epochs, self.train_step), Phase("begin", 1, self.begin_step), *chains)
+        return (Phase("train", self.num_epochs, self.train_step), *chains)
 
     def train_step(
         self, model: Model, state: MILEState, batch: Batch, *, key: PRNGKeyArray
@@ -136,34 +137,27 @@ class MILE(AbstractMethod):
             return -inside / num, outside
 
         (value, score), gradient = jax.value_and_grad(loss, has_aux=True)(state.params)
-        better = score > training.score
-        best = jax.tree.map(lambda a, b: jnp.where(better, a, b), state.params, training.best)
-        updates, memory = self._optimiser().update(gradient, training.optimiser, cast(Any, state.params))
-        params: Any = optax.apply_updates(cast(Any, state.params), updates)
+        position = ravel(state.params)  # one vector, so that the optimiser is a few loops and not a few per leaf
+        best = jnp.where(score > training.score, position, training.best)
+        updates, memory = self._optimiser().update(ravel(gradient), training.optimiser, position)
+        params = unravel(position + updates, state.params)
         new = Training(memory, training.held_out, best, jnp.maximum(score, training.score))
         return MILEState(params, new, state.chain), MILEInfo(-value * num, score)
-
-    def begin_step(
-        self, model: Model, state: MILEState, batch: Batch, *, key: PRNGKeyArray
-    ) -> tuple[MILEState, MILEInfo]:
-        """From the best weights of the training, start a chain on all rows."""
-        assert state.training is not None
-        best = state.training.best
-        chain = self.sampler.init(model, best, batch, key=key)
-        info = MILEInfo(chain.log_density, state.training.score)
-        return MILEState(best, state.training, _without_params(chain)), info
 
     def posterior(self, model: Model, state: MILEState, draws: PyTree, infos: Infos) -> AbstractPosterior:
         """The draws of all chains."""
         return self.sampler.posterior(model, cast(Any, state.chain), draws, infos)
 
-    def _in_chain(self, step: Any) -> Any:
-        def inner(model: Model, state: MILEState, batch: Batch, *, key: PRNGKeyArray) -> tuple[MILEState, MCLMCInfo]:
-            whole = eqx.tree_at(lambda c: c.params, state.chain, state.params, is_leaf=lambda leaf: leaf is None)
-            chain, info = step(model, whole, batch, key=key)
-            return MILEState(chain.params, state.training, _without_params(chain)), info
-
-        return inner
+    def chain_step(
+        self, model: Model, state: MILEState, batch: Batch, *, key: PRNGKeyArray
+    ) -> tuple[MILEState, MCLMCInfo]:
+        """A step of the chain, which begins at the best weights of the training."""
+        params = state.params
+        if state.training is not None:
+            params = choose(state.chain.count == 0, unravel(state.training.best, params), params)
+        whole = eqx.tree_at(lambda c: c.params, state.chain, params, is_leaf=lambda leaf: leaf is None)
+        chain, info = self.sampler.step(model, whole, batch, key=key)
+        return MILEState(chain.params, state.training, _without_params(chain)), info
 
     def _optimiser(self) -> Any:
         return self.optimiser.build(self.num_epochs or 1)

@@ -123,7 +123,9 @@ def logistic_regression(*, num_examples: int = 40) -> Logistic:
     rng = np.random.default_rng(6)
     x = single(np.stack([np.ones(num_examples), rng.normal(size=num_examples)], axis=1))
     y = (rng.uniform(size=num_examples) < _sigmoid(x @ np.array([-0.5, 1.5]))).astype(np.int32)
-    x_new = single(np.stack([np.ones(7), np.linspace(-3, 3, 7)], axis=1))
+    x_new = single(
+        np.stack([np.ones(7), np.linspace(-0.5, 2.0, 7)], axis=1)
+    )  # beyond, probabilities are too skew to average
     model = Model(Function(jnp.zeros(2), dot), likelihoods.Bernoulli(), priors.Normal(2.0))
     return Logistic("logistic_regression", model, x, y, x_new, 2.0)
 
