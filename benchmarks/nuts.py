@@ -2,8 +2,9 @@
 
     make bench NAME=nuts
 
-What counts is the smallest bulk ESS of predictions at held-out inputs per second, warm-up and compilation included or
-not; and how soon our best sampler for such data has the held-out log predictive density of the NUTS run.
+What counts is the smallest bulk ESS of predictions at held-out inputs per second, warm-up and compilation included, or
+of sampling alone; and how soon our quickest sampler has the held-out log predictive density of the NUTS run, with
+compilation and without it (the same fit again, in the same process).
 """
 
 import argparse
@@ -30,7 +31,7 @@ def _data() -> tuple[Any, ...]:
     return x[train], y[train], x[test], y[test]
 
 
-def _scores(means: Any, scales: Any, y: Any, seconds: float, sampling: float, num_gradients: float) -> Scores:
+def _scores(means: Any, scales: Any, y: Any, seconds: float, sampling: float, again: float, gradients: float) -> Scores:
     """Means (chain, draw, row), scales (chain, draw)."""
     import arviz
     import numpy as np
@@ -43,13 +44,14 @@ def _scores(means: Any, scales: Any, y: Any, seconds: float, sampling: float, nu
     density = np.mean(np.logaddexp.reduce(log_probs, axis=0) - np.log(len(log_probs)))
     return {
         "seconds": seconds,
+        "seconds, compiled": again,
         "sampling seconds": sampling,
         "ESS": ess,
         "ESS per second": ess / seconds,
         "ESS per sampling second": ess / sampling,
         "R-hat": float(np.max(arviz.rhat(outputs).to_array())),
         "log density": float(density),
-        "gradients": num_gradients,
+        "gradients": gradients,
     }
 
 
@@ -95,8 +97,13 @@ def numpyro(seed: int) -> Scores:
     draws = jax.block_until_ready(sampler.get_samples(group_by_chain=True))
     ended = time.perf_counter()
     means = jax.vmap(jax.vmap(lambda p: outputs(x_test, p)))(draws)
-    num_gradients = float(np.mean(sampler.get_extra_fields()["num_steps"]))
-    return _scores(means, draws["scale"], y_test, ended - began, ended - warm, num_gradients)
+    gradients = float(np.mean(sampler.get_extra_fields()["num_steps"]))
+    began_again = time.perf_counter()
+    sampler.warmup(jax.random.key(seed + 1), x, y)
+    sampler.run(sampler.post_warmup_state.rng_key, x, y, extra_fields=("num_steps",))
+    jax.block_until_ready(sampler.get_samples(group_by_chain=True))
+    again = time.perf_counter() - began_again
+    return _scores(means, draws["scale"], y_test, ended - began, ended - warm, again, gradients)
 
 
 def _marginax(seed: int, name: str) -> Scores:
@@ -112,17 +119,19 @@ def _marginax(seed: int, name: str) -> Scores:
     model = mx.Model(net, likelihood=mx.likelihoods.Gaussian())
     method = {
         "NUTS": mx.infer.NUTS(NUM_WARMUP, NUM_SAMPLES),
-        "MILE": mx.infer.MILE(4, num_epochs=300, sampler=mx.infer.MCLMC(300, 50, thin=6, energy_variance=0.05)),
+        "MCLMC": mx.infer.MCLMC(num_warmup=400, num_samples=100, thin=4, energy_variance=0.01),
     }[name]
     began = time.perf_counter()
     posterior: Any = mx.fit(model, (x, y), method, num_chains=NUM_CHAINS, key=seed, progress=False)
     ended = time.perf_counter()
+    mx.fit(model, (x, y), method, num_chains=NUM_CHAINS, key=seed + 1, progress=False)
+    again = time.perf_counter() - ended
     params = jax.tree.map(jnp.asarray, posterior.params)
     means = jax.jit(jax.vmap(jax.vmap(lambda p: model.output(p, jnp.asarray(x_test))[:, 0])))(params)
     scales = np.exp(np.asarray(params.likelihood["log_scale"])[..., 0])
     steps = posterior.record.info["sample"].get("num_leapfrog", np.full(1, 2.0))
     sampling = posterior.record.seconds["sample"]
-    return _scores(means, scales, y_test, ended - began, sampling, float(steps.mean()))
+    return _scores(means, scales, y_test, ended - began, sampling, again, float(steps.mean()))
 
 
 def marginax(seed: int) -> Scores:
@@ -130,12 +139,12 @@ def marginax(seed: int) -> Scores:
     return _marginax(seed, "NUTS")
 
 
-def mile(seed: int) -> Scores:
-    """The sampler that we would use for such data, with a small budget."""
-    return _marginax(seed, "MILE")
+def mclmc(seed: int) -> Scores:
+    """Our quickest sampler for such data, with a small budget."""
+    return _marginax(seed, "MCLMC")
 
 
-RUNNERS = (Runner("NumPyro NUTS", numpyro), Runner("marginax NUTS", marginax), Runner("marginax MILE", mile))
+RUNNERS = (Runner("NumPyro NUTS", numpyro), Runner("marginax NUTS", marginax), Runner("marginax MCLMC", mclmc))
 
 
 def main(arguments: list[str]) -> None:
@@ -154,10 +163,11 @@ def main(arguments: list[str]) -> None:
     for score in ("ESS per second", "ESS per sampling second"):
         ratio = median(results, "marginax NUTS", score) / median(results, "NumPyro NUTS", score)
         claims.append(verdict(f"{score}, ours / NumPyro", ratio, 1.0, console, at_most=False))
-    gap = median(results, "marginax MILE", "log density") - median(results, "marginax NUTS", "log density")
-    claims.append(verdict("log density, MILE - NUTS", gap, -0.005, console, at_most=False))
-    sooner = median(results, "marginax NUTS", "seconds") / median(results, "marginax MILE", "seconds")
-    claims.append(verdict("seconds, NUTS / MILE", sooner, 5.0, console, at_most=False))
+    gap = median(results, "marginax MCLMC", "log density") - median(results, "marginax NUTS", "log density")
+    claims.append(verdict("log density, MCLMC - NUTS", gap, -0.005, console, at_most=False))
+    for score in ("seconds", "seconds, compiled"):
+        sooner = median(results, "marginax NUTS", score) / median(results, "marginax MCLMC", score)
+        claims.append(verdict(f"{score}, NUTS / MCLMC", sooner, 5.0, console, at_most=False))
     path = report.write("nuts", {"title": title, "claims": claims, "results": results})
     console.print(f"saved: benchmarks/results/{path.name}")
 

@@ -21,7 +21,7 @@ from marginax.infer import (
 
 CHAINS = 8
 EXACT = {
-    "NUTS": NUTS(300, 2500),
+    "NUTS": NUTS(300, 4000),
     "HMC": HMC(500, 2500),
     "MALA": MALA(1500, 2500, thin=30),
     "MetropolisHastings": MetropolisHastings(4000, 2500, thin=60),
