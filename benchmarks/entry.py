@@ -23,7 +23,7 @@ class Environment:
 
 TORCH = Environment("torch", ("torch==2.13.0", "numpy"))
 BDE = Environment("bde", ("sklearn-contrib-bde==1.0.2",))
-POSTERIORS = Environment("posteriors", ("torch==2.13.0", "posteriors==0.1.1"))
+POSTERIORS = Environment("posteriors", ("torch==2.13.0", "optree==0.13.1", "posteriors==0.1.1"))
 
 
 @dataclass(frozen=True)
