@@ -43,7 +43,7 @@ class Decreasing(eqx.Module):
         delay: $b$, steps until it has begun to fall.
         power: $\gamma$ in (0.5, 1].
 
-    >>> [round(float(Decreasing(0.1, delay=10, power=1.0)(t)), 3) for t in (0, 10, 90)]
+    >>> [round(float(Decreasing(0.1, delay=10.0, power=1.0)(t)), 3) for t in (0, 10, 90)]
     [0.1, 0.05, 0.01]
     """
 
