@@ -62,7 +62,7 @@ class Decreasing(eqx.Module):
 
     def __call__(self, step: Array | int) -> Array:
         """The step size at a step."""
-        return self.first * (1.0 + step / self.delay) ** -self.power
+        return jnp.asarray(self.first * (1.0 + step / self.delay) ** -self.power)
 
 
 @register
