@@ -3,7 +3,7 @@ r"""The No-U-Turn sampler (Hoffman & Gelman, 2014; multinomial variant of Betanc
 A trajectory is doubled, forwards or backwards in time at random, until it turns back on itself or its energy diverges;
 the next state is drawn from its points with weights $e^{-H}$, those of later doublings preferred. Subtrees are built
 without recursion: U-turns between the ends of every subtree are found from $O(\log n)$ stored velocities (Phan, Pradhan
-& Jankowiak, 2019). BlackJAX's kernel does the same with more memory traffic; the two are compared in the tests.
+& Jankowiak, 2019). The tests compare its trajectories with those of BlackJAX's kernel.
 """
 
 import equinox as eqx
