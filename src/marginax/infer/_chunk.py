@@ -127,15 +127,24 @@ def _loop(fixed, model, method, source, states, keys, start, stop, batches):
         states, infos, draws = carry
         states, info = advance_all(states, step, batch_at(step - start))
         infos = _write(infos, info, step - start)
-        if phase.keep is not None:  # the last state before num_kept goes up is the one that stays in its slot
-            draws = _write(draws, jax.vmap(phase.keep)(states), phase.num_kept(step) - phase.num_kept(start))
+        if phase.keep is not None:
+            draws = jax.lax.cond(phase.num_kept(step + 1) > phase.num_kept(step), keep, _leave, draws, states, step)
         return states, infos, draws
+
+    def keep(draws: PyTree, states: State, step: Array) -> PyTree:
+        return _write(draws, jax.vmap(phase.keep)(states), phase.num_kept(step) - phase.num_kept(start))
 
     return jax.lax.fori_loop(start, stop, body, (states, infos, draws))
 
 
 def _buffer(like: PyTree, slots: int) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape), leaf.dtype), like)
+
+
+def _leave(draws: PyTree, states: State, step: Array) -> PyTree:
+    """Most states are not kept, and copying each of them would cost as much as the noise that moves it."""
+    del states, step
+    return draws
 
 
 def _write(buffer: PyTree, values: PyTree, slot: Array) -> PyTree:
