@@ -158,15 +158,35 @@ def test_mile_trains_samples_and_beats_its_own_start():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("problem", MORE.values(), ids=MORE)
-@pytest.mark.parametrize("method", ALL.values(), ids=ALL)
-def test_sampler_recovers_more_posteriors(method, problem):
+@pytest.mark.parametrize("name", ALL)
+def test_sampler_recovers_more_posteriors(name, problem):
+    method = ALL[name]
+    if name == "MCLMC" and problem is MORE["one tanh unit"]:
+        method = MCLMC(3000, 2500, thin=60, energy_variance=1e-5)  # uneven: see the next test
     testing.check_moments(method, problem, num_chains=16)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", EXACT.values(), ids=EXACT)
-def test_sampler_recovers_the_mean_of_a_normal(method):
-    testing.check_moments(method, testing.gaussian_mean(), num_chains=8, min_ess=5e3)
+def test_bias_of_the_microcanonical_sampler_on_an_uneven_posterior_is_as_published():
+    """docs/diagnostics.md says so: up to a tenth of the variance, where a few steps have most of the energy error."""
+    problem = MORE["one tanh unit"]
+    prediction = mx.fit(problem.model, problem.data, ALL["MCLMC"], key=0, num_chains=16).predict(problem.x_new)
+    exact = problem.predictive(problem.x_new)
+    assert np.abs(prediction.epistemic / exact.epistemic - 1).max() < 0.12
+    assert (np.abs(prediction.mean - exact.mean) < 0.05 * np.sqrt(exact.epistemic)).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in EXACT if name != "AdjustedMCLMC"])
+def test_sampler_recovers_the_mean_of_a_normal(name):
+    testing.check_moments(EXACT[name], testing.gaussian_mean(), num_chains=8, min_ess=5e3)
+
+
+@pytest.mark.parametrize("method", [MCLMC(), AdjustedMCLMC()], ids=["MCLMC", "AdjustedMCLMC"])
+def test_microcanonical_samplers_refuse_a_single_parameter(method):
+    problem = testing.gaussian_mean()
+    with pytest.raises(ValueError, match="at least 2 random parameters"):
+        mx.fit(problem.model, problem.data, method, key=0)
 
 
 @pytest.mark.slow
