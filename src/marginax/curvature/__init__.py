@@ -15,6 +15,7 @@ from marginax.curvature.structures import (
     Kronecker,
     add_batch,
     covariance_of,
+    prior_precision,
     start_sums,
 )
 
@@ -31,5 +32,6 @@ __all__ = [
     "LowRankCovariance",
     "add_batch",
     "covariance_of",
+    "prior_precision",
     "start_sums",
 ]

@@ -84,6 +84,10 @@ class AbstractMethod(eqx.Module):
         """Whether all chains take the same time for a step; if not, they take turns instead of waiting for the last."""
         return True
 
+    def adapt(self, model: Model) -> Model:
+        """The model that is fitted: the user's, unless the method is a recipe that says otherwise."""
+        return model
+
     def continued(self) -> "AbstractMethod":
         """The method to run when `init=` says where to start."""
         return self

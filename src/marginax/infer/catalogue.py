@@ -4,12 +4,18 @@ from dataclasses import dataclass
 
 from marginax.infer._method import AbstractMethod
 from marginax.infer.adjusted_mclmc import AdjustedMCLMC
+from marginax.infer.bayes_by_backprop import BayesByBackprop
+from marginax.infer.concrete_dropout import ConcreteDropout
 from marginax.infer.cyclical import CyclicalSGMCMC
+from marginax.infer.dropconnect import DropConnect
 from marginax.infer.ensembles import AnchoredEnsemble, DeepEnsemble
+from marginax.infer.gaussian_dropout import GaussianDropout
 from marginax.infer.hmc import HMC
+from marginax.infer.ivon import IVON
 from marginax.infer.laplace import Laplace
 from marginax.infer.mala import MALA
 from marginax.infer.map import MAP, MLE
+from marginax.infer.mc_dropout import MCDropout
 from marginax.infer.mclmc import MCLMC
 from marginax.infer.metropolis import MetropolisHastings
 from marginax.infer.mile import MILE
@@ -18,7 +24,11 @@ from marginax.infer.psgld import PreconditionedSGLD
 from marginax.infer.sghmc import SGHMC
 from marginax.infer.sgld import SGLD
 from marginax.infer.sgnht import SGNHT
+from marginax.infer.stochastic_activations import StochasticActivations
+from marginax.infer.svgd import SVGD
 from marginax.infer.tempering import ParallelTempering
+from marginax.infer.variational_dropout import VariationalDropout
+from marginax.infer.vi import VI
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,16 @@ def catalogue() -> tuple[Entry, ...]:
         (Laplace(), "you have a trained network and want its uncertainty", "MAP and one epoch more"),
         (DeepEnsemble(), "you want good predictions with little thought", "10 training runs"),
         (AnchoredEnsemble(), "an ensemble that is Bayesian: exact for linear models", "10 training runs"),
+        (MCDropout(), "you train with dropout anyway: uncertainty for free", "1 training run"),
+        (GaussianDropout(), "as MC dropout, with smoother noise", "1 training run"),
+        (ConcreteDropout(), "as MC dropout, with rates that are learned", "1 training run"),
+        (DropConnect(), "as MC dropout, with weights dropped in place of units", "1 training run"),
+        (StochasticActivations(), "random units, learned: few more unknowns than MAP", "1 training run"),
+        (VI(), "a normal posterior of independent weights, trained", "20,000 steps of two MAP steps each"),
+        (BayesByBackprop(), "variational inference as published in 2015; many weights to prune", "20,000 steps"),
+        (VariationalDropout(), "weights that are not needed should go", "20,000 steps"),
+        (IVON(), "variational inference for large networks", "1 training run"),
+        (SVGD(), "an ensemble whose members keep apart", "20 training runs"),
         (SGLD(), "large data: the simplest sampler on minibatches", "MAP and 6,000 steps per chain"),
         (PreconditionedSGLD(), "large data, and layers of very different scale", "MAP and 6,000 steps per chain"),
         (SGHMC(), "large data: the sampler on minibatches to begin with", "MAP and 6,000 steps per chain"),

@@ -13,20 +13,20 @@ which is an exact draw of the posterior for linear models with a normal prior an
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from marginax.data import Batch
 from marginax.files import register
-from marginax.infer._method import AbstractMethod, Infos, Phase, State, check_count
+from marginax.infer._method import AbstractMethod, check_count
+from marginax.infer._recipe import AbstractRecipe
 from marginax.infer._train import AbstractTraining
 from marginax.infer.map import MAP
 from marginax.infer.optimisers import AbstractOptimiser, Adam
 from marginax.model import Model, Params
-from marginax.posterior import AbstractPosterior
 
 
 @register
-class DeepEnsemble(AbstractMethod):
+class DeepEnsemble(AbstractRecipe):
     """A number of members, each found by the same method from its own start: a name for `num_chains`.
 
     Args:
@@ -46,30 +46,17 @@ class DeepEnsemble(AbstractMethod):
         return self.num_members
 
     @property
-    def batch_size(self) -> int | None:
-        """As the member."""
-        return self.member.batch_size
+    def inner(self) -> AbstractMethod:
+        """The member."""
+        return self.member
 
-    @property
-    def needs_full_batch(self) -> bool:
+    def adapt(self, model: Model) -> Model:
         """As the member."""
-        return self.member.needs_full_batch
+        return self.member.adapt(model)
 
     def continued(self) -> "DeepEnsemble":
         """As the member."""
         return DeepEnsemble(num_members=self.num_members, member=self.member.continued())
-
-    def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> State:
-        """As the member."""
-        return self.member.init(model, params, batch, key=key)
-
-    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
-        """As the member."""
-        return self.member.phases(num_examples, batch_size)
-
-    def posterior(self, model: Model, state: State, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        """As the member, over all chains."""
-        return self.member.posterior(model, state, draws, infos)
 
 
 class Anchor(eqx.Module):

@@ -72,6 +72,7 @@ def fit(
         raise TypeError(f"method must be an object such as mx.infer.MAP(), got {method!r}")
     key = as_key(key)
     method = method if init is None else method.continued()
+    model = method.adapt(model)
     num_chains = method.num_chains if num_chains is None else num_chains
     check_count("num_chains", num_chains)
     check_count("chunk_size", chunk_size, optional=True)

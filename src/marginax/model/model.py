@@ -15,10 +15,11 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax.data import AbstractSource, Batch
 from marginax.files import register
+from marginax.model.blocks import sum_over_rows
 from marginax.model.likelihoods import AbstractLikelihood
 from marginax.model.priors import AbstractPrior, Leaf, Normal
 from marginax.model.subset import AbstractSubset, All
-from marginax.nets import as_network, call_batched, fan_in, reinitialise, takes_key
+from marginax.nets import AbstractNoise, Perturbed, as_network, call_batched, fan_in, reinitialise, takes_key
 
 
 @register
@@ -130,17 +131,53 @@ class Model(eqx.Module):
             total = total + prior.log_hyperprior(leaf, hyper) + prior.log_prob(value, leaf, hyper)
         return total
 
-    def log_likelihood(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, " b"]:
+    def expected_log_prior(self, mean: Params, scale: Params, draw: Params) -> Float[Array, ""]:
+        """Expectation of the log prior over independent weights with these moments, and `draw` as one draw of them.
+
+        In closed form where the prior of a leaf has one (given its hyperparameters), else at the draw.
+        """
+        total = self.likelihood.log_prior(draw.likelihood)
+        leaves = zip(self.leaves, *(jax.tree.leaves(tree.network) for tree in (mean, scale, draw)), strict=True)
+        for leaf, centre, spread, value in leaves:
+            prior, hyper = self.prior.at(leaf.path), draw.prior.get(leaf.path, {})
+            exact = prior.expected_log_prob(centre, spread, leaf, hyper)
+            total = total + prior.log_hyperprior(leaf, hyper)
+            total = total + (prior.log_prob(value, leaf, hyper) if exact is None else exact)
+        return total
+
+    def log_likelihood(
+        self,
+        params: Params,
+        batch: Batch,
+        *,
+        key: PRNGKeyArray | None = None,
+        noise: tuple[AbstractNoise | None, ...] | None = None,
+    ) -> Float[Array, " b"]:
         """Log probability of each target of the batch."""
-        output = self.output(params, batch.x, key=key)
+        output = self.output(params, batch.x, key=key, noise=noise)
         return self.likelihood.log_prob(output, batch.y, params.likelihood)
 
     def scaled_log_likelihood(
-        self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None
+        self,
+        params: Params,
+        batch: Batch,
+        *,
+        key: PRNGKeyArray | None = None,
+        noise: tuple[AbstractNoise | None, ...] | None = None,
     ) -> Float[Array, ""]:
         """Unbiased estimate, from a batch, of the log likelihood of all data."""
-        log_likelihood = self.log_likelihood(params, batch, key=key)
-        return batch.num_examples / log_likelihood.shape[0] * jnp.sum(log_likelihood)
+        if key is not None or noise is not None:
+            return self.scale_up(self.log_likelihood(params, batch, key=key, noise=noise), batch)
+
+        def log_likelihood(params: Params, rows: tuple[Array, Array]) -> Float[Array, " b"]:
+            return self.likelihood.log_prob(self.output(params, rows[0]), rows[1], params.likelihood)
+
+        total = sum_over_rows(log_likelihood, params, (batch.x, batch.y))
+        return batch.num_examples / batch.x.shape[0] * total
+
+    def scale_up(self, values: Float[Array, " b"], batch: Batch) -> Float[Array, ""]:
+        """Unbiased estimate of the sum over all data from the values of a batch."""
+        return batch.num_examples / values.shape[0] * jnp.sum(values)
 
     def log_density(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
         """Unbiased estimate of the unnormalised log posterior from a batch."""
@@ -148,18 +185,33 @@ class Model(eqx.Module):
 
     def scaled_tilt(self, params: Params, batch: Batch, noise: Array) -> Float[Array, ""]:
         """What noise on all targets adds to the log likelihood, estimated from the noise of a batch."""
-        tilt = self.likelihood.tilt(self.output(params, batch.x), params.likelihood, noise)
-        return batch.num_examples / tilt.shape[0] * jnp.sum(tilt)
+        return self.scale_up(self.likelihood.tilt(self.output(params, batch.x), params.likelihood, noise), batch)
 
     # ---- outputs
 
-    def output(self, params: Params, x: Array, *, key: PRNGKeyArray | None = None) -> Float[Array, "n k"]:
-        """Raw outputs for a batch of inputs; a key switches the network's own randomness (dropout) on."""
+    def output(
+        self,
+        params: Params,
+        x: Array,
+        *,
+        key: PRNGKeyArray | None = None,
+        noise: tuple[AbstractNoise | None, ...] | None = None,
+    ) -> Float[Array, "n k"]:
+        """Raw outputs for a batch of inputs; a key switches the network's own randomness (dropout) on.
+
+        With `noise` (a rule for each layer of the network), the key draws that instead, anew for every input.
+        """
         network: Any = self.network_of(params)
-        if key is None:
+        if noise is not None:
+            network = Perturbed(eqx.nn.inference_mode(network), noise)
+        elif key is None:
             network = eqx.nn.inference_mode(network)
         keyed = key is not None and takes_key(network) and getattr(network, "stochastic", True)
-        output = call_batched(network, x, key=key if keyed else None)
+        return self.output_of(network, x, key=key if keyed else None)
+
+    def output_of(self, network: Any, x: Array, *, key: PRNGKeyArray | None = None) -> Float[Array, "n k"]:
+        """Raw outputs of a network for a batch of inputs, a vector for each."""
+        output = call_batched(network, x, key=key)
         return output[:, None] if output.ndim == 1 else output
 
     def predictive(self, params: Params, x: Array, *, key: PRNGKeyArray | None = None) -> Any:

@@ -107,6 +107,11 @@ class AbstractPrior(eqx.Module):
     def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
         """A draw of the leaf given its hyperparameters."""
 
+    def expected_log_prob(self, mean: Array, scale: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""] | None:
+        """Expectation of `log_prob` over independent normal weights with these moments; None if there is no formula."""
+        del mean, scale, leaf, hyper
+        return None
+
     def init(self, leaf: Leaf) -> Hyper:
         """Starting values of the hyperparameters, unconstrained."""
         del leaf
@@ -169,6 +174,10 @@ def _fan_in() -> FanIn:
     return FanIn()
 
 
+def _expected_normal(mean: Array, scale: Array, width: Array | float) -> Float[Array, ""]:
+    return jnp.sum(dist.Normal(0.0, width).log_prob(mean) - 0.5 * (scale / width) ** 2)
+
+
 @register
 class Normal(AbstractScaled):
     r"""Independent $N(0, s^2)$ on every weight; with MAP this is weight decay.
@@ -189,6 +198,10 @@ class Normal(AbstractScaled):
         """Normal."""
         return dist.Normal(0.0, scale)
 
+    def expected_log_prob(self, mean: Array, scale: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
+        """The log density at the mean, less what the spread costs."""
+        return _expected_normal(mean, scale, _scale_at(self.scale, leaf, hyper))
+
 
 @register
 class Laplace(AbstractScaled):
@@ -202,6 +215,13 @@ class Laplace(AbstractScaled):
     def shape_at(self, scale: Array | float) -> dist.Laplace:
         """Laplace."""
         return dist.Laplace(0.0, scale)
+
+    def expected_log_prob(self, mean: Array, scale: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
+        """By the mean of a folded normal."""
+        width = _scale_at(self.scale, leaf, hyper)
+        ratio = mean / (scale * math.sqrt(2.0))
+        size = scale * math.sqrt(2.0 / math.pi) * jnp.exp(-(ratio**2)) + mean * jax.scipy.special.erf(ratio)
+        return jnp.sum(-size / width - jnp.log(2.0 * width))
 
 
 @register
@@ -297,6 +317,11 @@ class Horseshoe(AbstractPrior):
         log_scale = hyper["log_local"] + hyper["log_global"]
         return jnp.sum(dist.Normal(0.0, jnp.exp(log_scale)).log_prob(value))
 
+    def expected_log_prob(self, mean: Array, scale: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
+        """As for a normal prior, given the scales."""
+        del leaf
+        return _expected_normal(mean, scale, jnp.exp(hyper["log_local"] + hyper["log_global"]))
+
     def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
         """Normal given the scales."""
         return jnp.exp(hyper["log_local"] + hyper["log_global"]) * jax.random.normal(key, leaf.shape)
@@ -310,6 +335,10 @@ class Flat(AbstractPrior):
         """Zero everywhere."""
         del leaf, hyper
         return jnp.zeros((), value.dtype)
+
+    def expected_log_prob(self, mean: Array, scale: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
+        """Zero everywhere."""
+        return self.log_prob(mean, leaf, hyper)
 
     def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
         """Refuse: there is nothing to draw from."""

@@ -4,15 +4,34 @@ from marginax.nets.adapters import Function, as_network, fan_in, reinitialise, t
 from marginax.nets.batched import call_batched
 from marginax.nets.convolution import Conv2d, avg_pool2d, conv2d, max_pool2d
 from marginax.nets.initialisers import Initialiser, glorot, he, lecun
+from marginax.nets.layers import is_layer, layer_shapes, layers_of, replace_layers
 from marginax.nets.lenet import LeNet
 from marginax.nets.mlp import MLP
+from marginax.nets.noise import (
+    AbstractNoise,
+    ConcreteFactor,
+    Dropout,
+    GaussianFactor,
+    LocalNormal,
+    Perturbed,
+    SignedShift,
+    WeightDropout,
+)
 
 __all__ = [
     "MLP",
+    "AbstractNoise",
+    "ConcreteFactor",
     "Conv2d",
+    "Dropout",
     "Function",
+    "GaussianFactor",
     "Initialiser",
     "LeNet",
+    "LocalNormal",
+    "Perturbed",
+    "SignedShift",
+    "WeightDropout",
     "as_network",
     "avg_pool2d",
     "call_batched",
@@ -20,8 +39,12 @@ __all__ = [
     "fan_in",
     "glorot",
     "he",
+    "is_layer",
+    "layer_shapes",
+    "layers_of",
     "lecun",
     "max_pool2d",
     "reinitialise",
+    "replace_layers",
     "takes_key",
 ]

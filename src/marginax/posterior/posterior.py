@@ -81,7 +81,11 @@ class AbstractPosterior(eqx.Module):
         """
         if isinstance(num, bool) or not isinstance(num, int) or num < 1:
             raise ValueError(f"num must be an int >= 1, got {num!r}")
-        params = self.sample_params(num, key=as_key(key))
+        return self.draw_networks(num, key=as_key(key))
+
+    def draw_networks(self, num: int, *, key: PRNGKeyArray) -> eqx.Module:
+        """What `sample` gives."""
+        params = self.sample_params(num, key=key)
         frozen = jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, (num, *leaf.shape)) if eqx.is_array(leaf) else leaf,
             self.model.network,

@@ -142,8 +142,7 @@ def _check_finite(case: _Case, posterior: AbstractPosterior) -> None:
 def _check_spread(case: _Case, posterior: AbstractPosterior) -> None:
     if posterior.is_point:
         return
-    params = posterior.sample_params(16, key=jax.random.key(2))
-    outputs = np.asarray(_outputs(posterior.model, jax.tree.map(jnp.asarray, params), jnp.asarray(case.inputs)))
+    outputs = np.asarray(_outputs(posterior.sample(16, key=2), jnp.asarray(case.inputs)))
     size = np.abs(outputs).max()
     case.require(
         outputs.std(axis=0).max() > 1e-6 * size,
@@ -339,8 +338,8 @@ def _predicted(posterior: AbstractPosterior, x: Any) -> dict[str, np.ndarray]:
 
 
 @eqx.filter_jit
-def _outputs(model: Model, params: Any, x: Any) -> Any:
-    return jax.vmap(lambda p: model.output(p, x))(params)
+def _outputs(networks: Any, x: Any) -> Any:
+    return eqx.filter_vmap(lambda network: jax.vmap(network)(x))(networks)
 
 
 def _arrays(posterior: AbstractPosterior) -> dict[str, np.ndarray]:
