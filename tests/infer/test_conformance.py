@@ -10,6 +10,7 @@ import pytest
 import marginax as mx
 from marginax.infer import (
     HMC,
+    IVON,
     LBFGS,
     MALA,
     MAP,
@@ -21,19 +22,33 @@ from marginax.infer import (
     SGHMC,
     SGLD,
     SGNHT,
+    SVGD,
+    VI,
     AbstractMethod,
     Adam,
     AdjustedMCLMC,
     AnchoredEnsemble,
+    BayesByBackprop,
+    ConcreteDropout,
     ControlVariates,
     CyclicalSGMCMC,
     DeepEnsemble,
+    DropConnect,
     EarlyStopping,
+    Flipout,
+    Flow,
+    FullRank,
+    GaussianDropout,
     Laplace,
+    LowRank,
+    MCDropout,
     MetropolisHastings,
     MinibatchMetropolis,
     ParallelTempering,
     PreconditionedSGLD,
+    StickingTheLanding,
+    StochasticActivations,
+    VariationalDropout,
 )
 from marginax.testing import check_method
 
@@ -73,6 +88,8 @@ def dropout() -> Problem:
 
 IMPATIENT = {"problem": curve(), "hooks": (EarlyStopping(0.3, patience=2, every_epochs=2),)}
 
+LAYERS = {"any_network": False}  # networks made of functions have no layers to disturb
+
 CASES = [
     Case("MAP", MAP(num_epochs=10, batch_size=8)),
     Case("MAP, stopped early", MAP(num_epochs=40, batch_size=None, optimiser=Adam(0.2)), IMPATIENT),
@@ -80,8 +97,23 @@ CASES = [
     Case("DeepEnsemble", DeepEnsemble(3, MAP(num_epochs=20, batch_size=None))),
     Case("AnchoredEnsemble", AnchoredEnsemble(3, num_epochs=20, batch_size=None)),
     Case("MCLMC", MCLMC(num_warmup=30, num_samples=10, thin=3)),
+    Case("VI", VI(num_epochs=10, batch_size=8)),
+    Case("MCDropout", MCDropout(0.2, num_epochs=20, batch_size=None), LAYERS),
 ]
 SLOW = [
+    Case("VI, low rank, flipout", VI(LowRank(2), estimator=Flipout(), num_epochs=10, batch_size=8)),
+    Case("VI, full rank", VI(FullRank(), divergence=StickingTheLanding(), num_epochs=20, batch_size=None)),
+    Case("VI, flow", VI(Flow(), num_epochs=20, batch_size=None)),
+    Case("BayesByBackprop", BayesByBackprop(num_epochs=10, batch_size=8)),
+    Case("VariationalDropout", VariationalDropout(num_epochs=10, batch_size=8)),
+    Case("IVON", IVON(num_epochs=10, batch_size=8)),
+    Case("SVGD", SVGD(4, num_epochs=20, batch_size=None)),
+    Case("MCDropout of the network's own", MCDropout(num_epochs=20, batch_size=None), LAYERS | {"problem": dropout()}),
+    Case("GaussianDropout", GaussianDropout(num_epochs=20, batch_size=None), LAYERS),
+    Case("ConcreteDropout", ConcreteDropout(num_epochs=20, batch_size=None), LAYERS),
+    Case("DropConnect", DropConnect(num_epochs=20, batch_size=None), LAYERS),
+    Case("StochasticActivations", StochasticActivations(num_epochs=20, batch_size=None), LAYERS),
+    Case("DeepEnsemble of VI", DeepEnsemble(3, VI(num_epochs=20, batch_size=None))),
     Case("MAP with dropout", MAP(num_epochs=20, batch_size=None), {"problem": dropout()}),
     Case("MAP, L-BFGS", MAP(num_epochs=12, batch_size=None, optimiser=LBFGS())),
     Case("Laplace", Laplace(training=MAP(num_epochs=20, batch_size=None)), {"any_network": False}),

@@ -111,8 +111,7 @@ class AbstractNoisyTraining(AbstractMethod):
     def posterior(self, model: Model, state: NoisyState, draws: PyTree, infos: Infos) -> AbstractPosterior:
         """The trained network of each chain, with its noise on."""
         del draws, infos
-        params, noise = jax.tree.map(np.asarray, (state.params, state.noise))
-        return Stochastic(model=model, params=params, noise=self.final_rules(model, noise))
+        return Stochastic(model=model, params=state.params, noise=self.final_rules(model, state.noise))
 
 
 def noisy_layers(model: Model) -> list[bool]:

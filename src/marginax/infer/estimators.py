@@ -83,6 +83,8 @@ class AbstractLayerwise(AbstractEstimator):
             rules.append(self.rule(layer, scale, shift) if by_rule else None)
             weights.append(centre if by_rule else drawn)
         params = eqx.tree_at(lambda p: p.network, draw, replace_layers(draw.network, weights))
+        if not any(rules):
+            return model.scaled_log_likelihood(params, batch)
         return model.scaled_log_likelihood(params, batch, key=derive(key, 2), noise=tuple(rules))
 
 

@@ -128,6 +128,7 @@ def resume(
             )
     if parts["method"] is None:
         raise FileError(f"{directory} was run with a method that is not registered: decorate it with @mx.register")
+    model = parts["method"].adapt(model)
     source = as_source(data, parts["method"].batch_size) if parts["source"] is None else parts["source"]
     start = _restore(document, arrays, "start")
     run = Run(

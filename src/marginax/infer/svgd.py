@@ -25,6 +25,8 @@ from marginax.infer.optimisers import LBFGS, AbstractOptimiser, Adam
 from marginax.model import Model, Params
 from marginax.posterior import AbstractPosterior, Draws
 
+_APART = 0.01  # for what has no fresh values (biases, vectors): particles at one place would not repel each other
+
 
 class SVGDState(eqx.Module):
     """Particles, stacked, and the optimiser's memory."""
@@ -77,10 +79,9 @@ class SVGD(AbstractMethod):
 
         def place(index: Array) -> Params:
             at = derive(key, index)
-            if self.jitter is None:
-                other = model.reinitialise(params, key=at)
-            else:
-                other = jax.tree.map(lambda p, e: p + self.jitter * e, params, normal_like(at, params))
+            other = model.reinitialise(params, key=at) if self.jitter is None else params
+            spread = _APART if self.jitter is None else self.jitter
+            other = jax.tree.map(lambda p, e: p + spread * e, other, normal_like(at, params))
             return jax.tree.map(lambda a, b: jnp.where(index == 0, a, b), params, other)
 
         particles = jax.vmap(place)(jnp.arange(self.num_particles))

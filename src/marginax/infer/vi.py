@@ -73,7 +73,7 @@ class VI(AbstractMethod):
     divergence: AbstractDivergence = eqx.field(default_factory=ClosedForm)
     weighting: AbstractWeighting = eqx.field(default_factory=Uniform)
     num_samples: int = 1
-    kl_warmup: float = 0.5
+    kl_warmup: float | Array = 0.5
     temperature: float = 1.0
     num_epochs: int | None = None
     batch_size: int | None = 128

@@ -76,7 +76,7 @@ class MLP(eqx.Module):
         """Outputs of many examples; one key draws the dropout of all of them at once."""
         return map_examples(MLP._forward, self, xs, self._kept(key, xs.shape[0]))
 
-    def _kept(self, key: Array | None, *batch: int) -> list[Bool[Array, "units ..."]]:
+    def _kept(self, key: Array | None, *batch: int) -> list[Bool[Array, "..."]]:
         """Which hidden units are kept, layer by layer; nothing to say without dropout."""
         if key is None or self.dropout == 0:
             return []
@@ -84,7 +84,7 @@ class MLP(eqx.Module):
         keys = [jax.random.fold_in(key, i) for i in range(len(shapes))]
         return [jax.random.bernoulli(k, 1.0 - self.dropout, shape) for k, shape in zip(keys, shapes, strict=True)]
 
-    def _forward(self, x: Float[Array, " in_size"], kept: list[Bool[Array, " units"]]) -> Float[Array, " out_size"]:
+    def _forward(self, x: Float[Array, " in_size"], kept: list[Bool[Array, "..."]]) -> Float[Array, " out_size"]:
         for i, layer in enumerate(self.layers[:-1]):
             x = layer(x)
             if self.norms:

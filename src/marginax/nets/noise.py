@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Key, PRNGKeyArray, PyTree
 
 from marginax._random import bits, derive, normal
 from marginax.files import register
@@ -64,7 +64,7 @@ class Perturbed(eqx.Module):
 
     network: Any
     rules: tuple[AbstractNoise | None, ...]
-    key: PRNGKeyArray | None = None
+    key: Key[Array, "*stack"] | None = None
 
     def __check_init__(self):
         if self.rules and len(self.rules) != len(layers_of(self.network)):
@@ -171,7 +171,7 @@ class ConcreteFactor(AbstractNoise):
     """
 
     logit: Float[Array, "..."]
-    temperature: float = 0.1
+    temperature: float | Array = 0.1
 
     def draw(self, layer: Any, shapes: Shapes, batch: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) -> Array:
         """Standard logistic noise."""

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array, Key, PRNGKeyArray, PyTree
 
 from marginax._random import derive
 from marginax.data import DataSpec
@@ -22,7 +22,7 @@ class NoiseDraw(eqx.Module):
     """Which weights, and the key of their noise."""
 
     chain: Array
-    key: PRNGKeyArray
+    key: Key[Array, "*draws"]
 
 
 class NoisyModel(eqx.Module):
