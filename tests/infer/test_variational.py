@@ -29,6 +29,7 @@ from marginax.infer import (
     StickingTheLanding,
     VariationalDropout,
 )
+from marginax.infer.families import softplus
 from marginax.infer.svgd import stein_direction
 from marginax.infer.variational_dropout import divergence_from_log_uniform
 
@@ -187,6 +188,14 @@ def test_a_layer_that_is_used_twice_gets_one_draw_for_the_batch():
 
 
 # ---- divergences
+
+
+def test_scales_are_as_precise_as_floats_allow():
+    rho = jnp.linspace(-60.0, 60.0, 20_001)
+    wanted = np.logaddexp(np.asarray(rho, np.float64), 0.0)
+    np.testing.assert_allclose(softplus(rho), wanted, rtol=3e-6)
+    slope = jax.vmap(jax.grad(softplus))(rho)
+    np.testing.assert_allclose(slope, 1 / (1 + np.exp(-np.asarray(rho, np.float64))), rtol=3e-6)
 
 
 @pytest.mark.parametrize(

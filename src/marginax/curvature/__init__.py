@@ -6,6 +6,7 @@ from marginax.curvature.covariances import (
     DenseCovariance,
     DiagonalCovariance,
     FixedCovariance,
+    KeptCovariance,
     KroneckerCovariance,
     LowRankCovariance,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "Diagonal",
     "DiagonalCovariance",
     "FixedCovariance",
+    "KeptCovariance",
     "Kronecker",
     "KroneckerCovariance",
     "LowRankCovariance",

@@ -5,7 +5,8 @@ import abc
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from marginax.files import register
 
@@ -29,6 +30,14 @@ class AbstractCovariance(eqx.Module):
         """Log density at a deviation from the mean."""
 
     @abc.abstractmethod
+    def variances(self) -> Float[Array, " size"]:
+        """The diagonal, without the matrix."""
+
+    @abc.abstractmethod
+    def keep(self, kept: Bool[Array, " size"]) -> "AbstractCovariance":
+        """The same for the parameters that are kept; the others stay at their mean, and weigh nothing."""
+
+    @abc.abstractmethod
     def dense(self) -> Float[Array, "size size"]:
         """The matrix itself, for small sizes and tests."""
 
@@ -38,7 +47,7 @@ class DiagonalCovariance(AbstractCovariance):
     """Independent parameters.
 
     Args:
-        scale: standard deviations.
+        scale: standard deviations; a parameter with 0 stays at its mean.
     """
 
     scale: Float[Array, " size"]
@@ -54,7 +63,17 @@ class DiagonalCovariance(AbstractCovariance):
 
     def log_prob(self, deviation: Float[Array, " size"]) -> Float[Array, ""]:
         """Sum of normal log densities."""
-        return jnp.sum(-0.5 * (deviation / self.scale) ** 2 - jnp.log(self.scale) - 0.5 * _LOG_2PI)
+        moves = self.scale != 0
+        scale = jnp.where(moves, self.scale, 1.0)
+        return jnp.sum(jnp.where(moves, -0.5 * (deviation / scale) ** 2 - jnp.log(scale) - 0.5 * _LOG_2PI, 0.0))
+
+    def variances(self) -> Float[Array, " size"]:
+        """Squares of the scale."""
+        return self.scale**2
+
+    def keep(self, kept: Bool[Array, " size"]) -> "DiagonalCovariance":
+        """No scale for the others."""
+        return DiagonalCovariance(jnp.where(kept, self.scale, 0.0))
 
     def dense(self) -> Float[Array, "size size"]:
         """Variances on the diagonal."""
@@ -66,7 +85,7 @@ class LowRankCovariance(AbstractCovariance):
     r"""$\mathrm{diag}(s^2) + U U^\top$ with few columns in U.
 
     Args:
-        scale: $s$, standard deviations of the diagonal part.
+        scale: $s$, standard deviations of the diagonal part; a parameter with 0 here and in U stays at its mean.
         factor: $U$.
     """
 
@@ -86,13 +105,23 @@ class LowRankCovariance(AbstractCovariance):
 
     def log_prob(self, deviation: Float[Array, " size"]) -> Float[Array, ""]:
         """By the Woodbury identity and the determinant lemma."""
-        white = self.factor / self.scale[:, None]
+        moves = (self.scale != 0) | jnp.any(self.factor != 0, axis=1)
+        scale = jnp.where(moves, self.scale, 1.0)
+        white = self.factor / scale[:, None]
         inner = jnp.eye(self.factor.shape[1]) + white.T @ white
         chol = jnp.linalg.cholesky(inner)
-        z = deviation / self.scale
+        z = jnp.where(moves, deviation / scale, 0.0)
         half = jax.scipy.linalg.solve_triangular(chol, white.T @ z, lower=True)
-        log_det = 2 * jnp.sum(jnp.log(self.scale)) + 2 * jnp.sum(jnp.log(jnp.diag(chol)))
-        return -0.5 * (z @ z - half @ half + log_det + self.size * _LOG_2PI)
+        log_det = 2 * jnp.sum(jnp.log(scale)) + 2 * jnp.sum(jnp.log(jnp.diag(chol)))
+        return -0.5 * (z @ z - half @ half + log_det + jnp.sum(moves) * _LOG_2PI)
+
+    def variances(self) -> Float[Array, " size"]:
+        """Of both parts."""
+        return self.scale**2 + jnp.sum(self.factor**2, axis=1)
+
+    def keep(self, kept: Bool[Array, " size"]) -> "LowRankCovariance":
+        """Neither part for the others."""
+        return LowRankCovariance(jnp.where(kept, self.scale, 0.0), jnp.where(kept[:, None], self.factor, 0.0))
 
     def dense(self) -> Float[Array, "size size"]:
         """Written out."""
@@ -123,6 +152,14 @@ class DenseCovariance(AbstractCovariance):
         z = jax.scipy.linalg.solve_triangular(self.cholesky, deviation, lower=True)
         log_det = 2 * jnp.sum(jnp.log(jnp.diag(self.cholesky)))
         return -0.5 * (z @ z + log_det + self.size * _LOG_2PI)
+
+    def variances(self) -> Float[Array, " size"]:
+        """Squares of L, summed by rows."""
+        return jnp.sum(self.cholesky**2, axis=1)
+
+    def keep(self, kept: Bool[Array, " size"]) -> "KeptCovariance":
+        """Behind a mask."""
+        return KeptCovariance(self, kept)
 
     def dense(self) -> Float[Array, "size size"]:
         """L L'."""
@@ -158,6 +195,14 @@ class KroneckerCovariance(AbstractCovariance):
         turned = self.left.T @ deviation.reshape(self.scale.shape) @ self.right
         return DiagonalCovariance(self.scale.ravel()).log_prob(turned.ravel())
 
+    def variances(self) -> Float[Array, " size"]:
+        """Squares of the basis times those of the scale."""
+        return (self.left**2 @ self.scale**2 @ (self.right**2).T).ravel()
+
+    def keep(self, kept: Bool[Array, " size"]) -> "KeptCovariance":
+        """Behind a mask."""
+        return KeptCovariance(self, kept)
+
     def dense(self) -> Float[Array, "size size"]:
         """Written out."""
         basis = jnp.kron(self.left, self.right)
@@ -188,6 +233,15 @@ class FixedCovariance(AbstractCovariance):
         """Nothing to weigh."""
         del deviation
         return jnp.zeros(())
+
+    def variances(self) -> Float[Array, " size"]:
+        """Zeros."""
+        return jnp.zeros(self.num)
+
+    def keep(self, kept: Bool[Array, " size"]) -> "FixedCovariance":
+        """None moves."""
+        del kept
+        return self
 
     def dense(self) -> Float[Array, "size size"]:
         """Zeros."""
@@ -222,6 +276,55 @@ class BlockCovariance(AbstractCovariance):
             start += block.size
         return total
 
+    def variances(self) -> Float[Array, " size"]:
+        """Those of the blocks."""
+        return jnp.concatenate([block.variances() for block in self.blocks])
+
+    def keep(self, kept: Bool[Array, " size"]) -> "BlockCovariance":
+        """Each block by itself."""
+        parts = jnp.split(kept, np.cumsum([block.size for block in self.blocks])[:-1])
+        return BlockCovariance(tuple(block.keep(part) for block, part in zip(self.blocks, parts, strict=True)))
+
     def dense(self) -> Float[Array, "size size"]:
         """Blocks on the diagonal."""
         return jax.scipy.linalg.block_diag(*(block.dense() for block in self.blocks))
+
+
+@register
+class KeptCovariance(AbstractCovariance):
+    """Some parameters of another covariance; the others stay at their mean.
+
+    Args:
+        covariance: of all parameters.
+        kept: which ones move.
+    """
+
+    covariance: AbstractCovariance
+    kept: Bool[Array, " size"]
+
+    @property
+    def size(self) -> int:
+        """Number of parameters, kept or not."""
+        return self.covariance.size
+
+    def sample(self, key: PRNGKeyArray, num: int) -> Float[Array, "num size"]:
+        """Draws for all, of which some count."""
+        return jnp.where(self.kept, self.covariance.sample(key, num), 0.0)
+
+    def log_prob(self, deviation: Float[Array, " size"]) -> Float[Array, ""]:
+        """Marginal of those that are kept, by the matrix (for small sizes); ones stand in for the others."""
+        matrix = self.dense() + jnp.diag(jnp.where(self.kept, 0.0, 1.0))
+        whole = DenseCovariance(jnp.linalg.cholesky(matrix)).log_prob(jnp.where(self.kept, deviation, 0.0))
+        return whole + 0.5 * _LOG_2PI * jnp.sum(~self.kept)
+
+    def variances(self) -> Float[Array, " size"]:
+        """Zeros for the others."""
+        return jnp.where(self.kept, self.covariance.variances(), 0.0)
+
+    def keep(self, kept: Bool[Array, " size"]) -> "KeptCovariance":
+        """What is kept both times."""
+        return KeptCovariance(self.covariance, self.kept & kept)
+
+    def dense(self) -> Float[Array, "size size"]:
+        """Zeros in the rows and columns of the others."""
+        return jnp.where(self.kept[:, None] & self.kept, self.covariance.dense(), 0.0)

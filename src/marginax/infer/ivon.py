@@ -43,10 +43,9 @@ class IVONState(eqx.Module):
 
 
 class IVONInfo(eqx.Module):
-    """Numbers for people: the log density at the draw, and the mean standard deviation of the weights."""
+    """The log likelihood at the draw."""
 
-    log_density: Array
-    scale: Array
+    log_likelihood: Array
 
 
 @register
@@ -100,11 +99,12 @@ class IVON(AbstractMethod):
         noise = normal_like(key, mean)
         draw = jax.tree.map(lambda m, s, e: m + s * e, mean, state.scale, noise)
 
-        def loss(draw: Params, centre: PyTree) -> Float[Array, ""]:
+        def loss(draw: Params, centre: PyTree) -> tuple[Float[Array, ""], Array]:
             log_prior = model.log_prior(Params(centre, draw.likelihood, draw.prior))
-            return -(model.scaled_log_likelihood(draw, batch) + log_prior) / num_examples
+            log_likelihood = model.scaled_log_likelihood(draw, batch)
+            return -(log_likelihood + log_prior) / num_examples, log_likelihood
 
-        value, (gradient, pull) = jax.value_and_grad(loss, argnums=(0, 1))(draw, mean.network)
+        (gradient, pull), log_likelihood = jax.grad(loss, argnums=(0, 1), has_aux=True)(draw, mean.network)
         pull = Params(pull, *(jax.tree.map(jnp.zeros_like, part) for part in (mean.likelihood, mean.prior)))
         delta = prior_curvature(model, mean, num_examples)
         num_steps = num_steps_for(self.num_epochs, num_examples, batch.x.shape[0])
@@ -118,10 +118,7 @@ class IVON(AbstractMethod):
 
         params = jax.tree.map(move, mean, momentum, pull, curvature, delta)
         scale = self._scale(curvature, delta, num_examples)
-        num = sum(leaf.size for leaf in jax.tree.leaves(scale))
-        spread = sum((jnp.sum(leaf) for leaf in jax.tree.leaves(scale)), jnp.zeros(())) / num
-        new = IVONState(params, momentum, curvature, scale, state.count + 1)
-        return new, IVONInfo(-value * num_examples, spread)
+        return IVONState(params, momentum, curvature, scale, state.count + 1), IVONInfo(log_likelihood)
 
     def _curvature(self, h: Array, delta: Array, gradient: Array, noise: Array, scale: Array) -> Array:
         estimate = gradient * noise / scale

@@ -100,23 +100,24 @@ class SGD(AbstractOptimiser):
 
     Args:
         learning_rate: of the mean negative log density per example.
-        momentum: in [0, 1); 0 is plain gradient descent.
+        momentum: in [0, 1); 0 (kept as None) is plain gradient descent.
         schedule: how the learning rate changes over the run.
     """
 
     learning_rate: float = 0.1
-    momentum: float = 0.9
+    momentum: float | None = eqx.field(default=0.9, converter=lambda momentum: momentum or None)
     schedule: Schedule = eqx.field(default_factory=Cosine)
 
     def __check_init__(self):
         _check_rate(self.learning_rate)
-        if not 0 <= self.momentum < 1:
+        if self.momentum is not None and not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must be in [0, 1), got {self.momentum}")
 
     def build(self, num_steps: int) -> optax.GradientTransformationExtraArgs:
-        """Heavy-ball momentum with the schedule."""
+        """Heavy-ball momentum with the schedule; a memory that is not needed would cost a pass over the weights."""
         scale = _scale_by(self.learning_rate, self.schedule, num_steps)
-        return optax.with_extra_args_support(optax.chain(optax.trace(self.momentum), scale))
+        memory = optax.identity() if self.momentum is None else optax.trace(self.momentum)
+        return optax.with_extra_args_support(optax.chain(memory, scale))
 
 
 @register

@@ -28,13 +28,16 @@ from marginax.infer.optimisers import LBFGS, AbstractOptimiser, Adam
 from marginax.model import Model, Params
 from marginax.posterior import AbstractPosterior, Mixture
 
+_KL_EVERY = 10  # steps between values of the divergence: they are for people, and sums over all weights cost time
+
 
 class VIState(eqx.Module):
-    """The approximation, the optimiser's memory, and the number of steps."""
+    """The approximation, the optimiser's memory, the number of steps, and the divergence when it was last computed."""
 
     approximation: AbstractApproximation
     optimiser: PyTree
     count: Array
+    kl: Array
 
     @property
     def params(self) -> Params:
@@ -43,7 +46,7 @@ class VIState(eqx.Module):
 
 
 class VIInfo(eqx.Module):
-    """The bound and its two parts: how well the data are explained, and what that costs."""
+    """The bound and its two parts: how well the data are explained, and what that costs (computed every 10 steps)."""
 
     elbo: Array
     log_likelihood: Array
@@ -107,7 +110,7 @@ class VI(AbstractMethod):
         del model, batch
         approximation = self.family.start(params, key=key)
         memory = self.optimiser.build(1).init(cast(Any, eqx.filter(approximation, eqx.is_inexact_array)))
-        return VIState(approximation, memory, jnp.zeros((), jnp.int32))
+        return VIState(approximation, memory, jnp.zeros((), jnp.int32), jnp.zeros(()))
 
     def num_steps(self, num_examples: int, batch_size: int) -> int:
         """Steps of the whole run."""
@@ -126,17 +129,22 @@ class VI(AbstractMethod):
         warmth = jnp.minimum(1.0, (state.count + 1) / jnp.maximum(self.kl_warmup * num_steps, 1.0))
         trained, fixed = eqx.partition(state.approximation, eqx.is_inexact_array)
 
-        def loss(trained: AbstractApproximation) -> tuple[Float[Array, ""], VIInfo]:
-            approximation = eqx.combine(trained, fixed)
-            log_likelihood, entropy, log_prior = self.terms(model, approximation, batch, key=key)
+        def loss(trained: AbstractApproximation) -> tuple[Float[Array, ""], Array]:
+            log_likelihood, entropy, log_prior = self.terms(model, eqx.combine(trained, fixed), batch, key=key)
             bound = log_likelihood + weight * warmth * (log_prior + self.temperature * entropy)
-            kl = -log_prior - entropy
-            return -bound / batch.num_examples, VIInfo(log_likelihood - kl, log_likelihood, kl)
+            return -bound / batch.num_examples, log_likelihood
 
-        gradient, info = jax.grad(loss, has_aux=True)(trained)
+        gradient, log_likelihood = jax.grad(loss, has_aux=True)(trained)
+        due = state.count % _KL_EVERY == 0
+        kl = jax.lax.cond(due, lambda: self._kl(model, state, batch, key), lambda: state.kl)
         updates, memory = self.optimiser.build(num_steps).update(gradient, state.optimiser, cast(Any, trained))
         trained = cast(Any, optax.apply_updates(cast(Any, trained), updates))
-        return VIState(eqx.combine(trained, fixed), memory, state.count + 1), info
+        new = VIState(eqx.combine(trained, fixed), memory, state.count + 1, kl)
+        return new, VIInfo(log_likelihood - kl, log_likelihood, kl)
+
+    def _kl(self, model: Model, state: VIState, batch: Batch, key: PRNGKeyArray) -> Float[Array, ""]:
+        _, entropy, log_prior = self.terms(model, state.approximation, batch, key=key)
+        return -entropy - log_prior
 
     def terms(
         self, model: Model, approximation: AbstractApproximation, batch: Batch, *, key: PRNGKeyArray

@@ -264,11 +264,12 @@ class ScaleMixture(AbstractPrior):
             raise ValueError(f"narrow must be below wide, got {self.narrow} and {self.wide}")
 
     def log_prob(self, value: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
-        """Log of the two-component density, summed."""
+        """Log of the two-component density, summed; relative to the wide one, whose log is simple."""
         del leaf, hyper
-        wide = jnp.log(self.weight) + dist.Normal(0.0, self.wide).log_prob(value)
-        narrow = jnp.log1p(-self.weight) + dist.Normal(0.0, self.narrow).log_prob(value)
-        return jnp.sum(jnp.logaddexp(wide, narrow))
+        gap = 0.5 * (1.0 / self.narrow**2 - 1.0 / self.wide**2)
+        height = (1.0 - self.weight) * self.wide / (self.weight * self.narrow)
+        ratio = jnp.log(1.0 + height * jnp.exp(-gap * value**2))
+        return jnp.sum(jnp.log(self.weight) + dist.Normal(0.0, self.wide).log_prob(value) + ratio)
 
     def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
         """Choose a component per weight, then draw."""

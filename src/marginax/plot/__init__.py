@@ -3,5 +3,15 @@
 from marginax.plot.bands import plot_band
 from marginax.plot.chains import plot_autocorrelation, plot_energy, plot_rank, plot_trace
 from marginax.plot.trajectories import plot_trajectories
+from marginax.plot.weights import plot_signal_to_noise, plot_weights
 
-__all__ = ["plot_autocorrelation", "plot_band", "plot_energy", "plot_rank", "plot_trace", "plot_trajectories"]
+__all__ = [
+    "plot_autocorrelation",
+    "plot_band",
+    "plot_energy",
+    "plot_rank",
+    "plot_signal_to_noise",
+    "plot_trace",
+    "plot_trajectories",
+    "plot_weights",
+]

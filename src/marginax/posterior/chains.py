@@ -192,7 +192,8 @@ def _frozen(weights: np.ndarray, acceptance: np.ndarray | None) -> np.ndarray:
     """Chains that stay where they are: nothing accepted, or next to no variance beside the other chains."""
     variance = np.asarray(weights, np.float64).var(axis=1)
     typical = np.median(variance, axis=0)
-    frozen = (variance <= 1e-6 * typical).mean(axis=1) > 0.5
+    moving = variance.max(axis=0) > 0  # weights that have been pruned say nothing
+    frozen = (variance <= 1e-6 * typical)[:, moving].mean(axis=1) > 0.5 if moving.any() else variance.sum(axis=1) == 0
     return frozen if acceptance is None else frozen | (acceptance < _LEAST_ACCEPTANCE)
 
 
