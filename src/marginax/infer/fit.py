@@ -128,17 +128,17 @@ def resume(
             )
     if parts["method"] is None:
         raise FileError(f"{directory} was run with a method that is not registered: decorate it with @mx.register")
-    model = parts["method"].adapt(model)
+    adapted = parts["method"].adapt(model)
     source = as_source(data, parts["method"].batch_size) if parts["source"] is None else parts["source"]
     start = _restore(document, arrays, "start")
     run = Run(
-        model,
+        adapted,
         parts["method"],
         source,
         tuple(parts["hooks"] if hooks is None else hooks),
         jax.random.wrap_key_data(jnp.asarray(arrays["key"])),
         document["num_chains"],
-        jax.tree.unflatten(jax.tree.structure(model.initial(model.check(source))), start),
+        jax.tree.unflatten(jax.tree.structure(adapted.initial(adapted.check(source))), start),
         files,
         document["chunk_size"],
     )

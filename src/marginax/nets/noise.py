@@ -84,7 +84,7 @@ class Perturbed(eqx.Module):
         if not self.rules:
             return call_batched(self.network, xs, key=key)
         noise = self._draw(xs.shape[1:], xs.dtype, xs.shape[:1], key)
-        return map_examples(lambda parts, x, noise: _disturb(*parts, noise)(x), (self.network, self.rules), xs, noise)
+        return map_examples(_call, (self.network, self.rules), xs, noise)
 
     def _fixed(self, x_shape: tuple[int, ...], dtype: Any, key: PRNGKeyArray) -> Any:
         if not self.rules:
@@ -95,9 +95,12 @@ class Perturbed(eqx.Module):
         noise = []
         found = zip(self.rules, layers_of(self.network), layer_shapes(self.network, x_shape, dtype), strict=True)
         for i, (rule, layer, shapes) in enumerate(found):
-            if rule is not None and shapes is None:
+            if rule is None:
+                noise.append(None)
+                continue
+            if shapes is None:
                 raise ValueError(f"network must call each layer that is disturbed exactly once, but not so layer {i}")
-            noise.append(None if rule is None else rule.draw(layer, shapes, batch, dtype, key=derive(key, i)))
+            noise.append(rule.draw(layer, shapes, batch, dtype, key=derive(key, i)))
         return noise
 
 
@@ -109,6 +112,11 @@ class _Keyed(eqx.Module):
 
     def __call__(self, x: Array) -> Array:
         return self.network(x, key=self.key)
+
+
+def _call(parts: tuple[Any, Any], x: Array, noise: list[PyTree]) -> Array:
+    network, rules = parts
+    return _disturb(network, rules, noise)(x)
 
 
 def _disturb(network: Any, rules: tuple[AbstractNoise | None, ...], noise: list[PyTree]) -> Any:

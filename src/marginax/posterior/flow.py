@@ -55,7 +55,7 @@ class AutoregressiveFlow(eqx.Module):
         """A draw and its log density."""
         from numpyro.distributions.flows import InverseAutoregressiveTransform
 
-        x = normal(key, (self.size,))
+        x: Any = normal(key, (self.size,))
         log_prob = jnp.sum(-0.5 * x**2 - 0.5 * _LOG_2PI)
         _, apply = _network(self.size)
         for weights in self.weights:

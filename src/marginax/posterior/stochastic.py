@@ -94,9 +94,8 @@ class Stochastic(AbstractPosterior):
             params, noise = at_chain((self.params, self.noise), draw.chain)
             return eqx.filter(noisy_network(self.model, params, noise, draw.key), eqx.is_array)
 
-        static = eqx.filter(
-            noisy_network(self.model, *at_chain((self.params, self.noise), 0), draws.key[0]), _is_static
-        )
+        params, noise = at_chain((self.params, self.noise), 0)
+        static = eqx.filter(noisy_network(self.model, params, noise, draws.key[0]), _is_static)
         return eqx.combine(jax.vmap(one)(draws), static)
 
     def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[NoiseDraw, np.ndarray | None]:
