@@ -3,6 +3,7 @@
 import base64
 import html
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import jax
 import numpy as np
 
 from marginax.data import standardise
-from marginax.infer import AbstractMethod, fit
-from marginax.infer.catalogue import catalogue
+from marginax.infer import IVON, VI, AbstractMethod, BayesByBackprop, fit
+from marginax.infer.catalogue import Entry, catalogue
 from marginax.model import Model, likelihoods
 from marginax.nets import MLP
 from marginax.plot import plot_band
@@ -21,6 +22,13 @@ from marginax.predict import RegressionPrediction
 X = np.array([1.1, 2.3, 3.3, 3.9, 9.6, 10.1, 11.3, 4.7, 8.2, 5.9])
 QUESTION = 7.0
 GRID = np.linspace(-3.0, 16.0, 191)
+
+# With 25 times as many weights as measurements the best bound of independent weights is found by ignoring the data.
+_ON_TEN_POINTS: dict[str, AbstractMethod] = {
+    "VI": VI(temperature=0.2),
+    "BayesByBackprop": BayesByBackprop(temperature=0.2),
+    "IVON": IVON(temperature=0.2),
+}
 
 
 @dataclass(frozen=True)
@@ -134,10 +142,14 @@ data could remove, aleatoric the noise of a new measurement, both as standard de
 def run(directory: Path, *, say: Any = print) -> list[Answer]:
     """Ask every method, write picture and report, and say where they are."""
     directory.mkdir(parents=True, exist_ok=True)
-    answers = []
-    for entry in catalogue():
+
+    def answer(entry: Entry) -> Answer:
         say(f"{entry.name}: {entry.use_when} ...")
-        answers.append(ask(entry.method, entry.name))
+        colder = _ON_TEN_POINTS.get(entry.name)
+        return ask(entry.method, entry.name) if colder is None else ask(colder, f"{entry.name}, T = 0.2")
+
+    with ThreadPoolExecutor(2) as pool:  # most of the time goes into compiling, which waits for no other thread
+        answers = list(pool.map(answer, catalogue()))
     picture, report = directory / "demo.png", directory / "report.html"
     draw(answers, picture)
     write_report(answers, picture, report)

@@ -6,6 +6,7 @@ the last. `VI()` is what has been learned since.
 """
 
 import equinox as eqx
+from jaxtyping import Array
 
 from marginax.files import register
 from marginax.infer._method import AbstractMethod
@@ -28,6 +29,7 @@ class BayesByBackprop(AbstractRecipe):
         weighting: of the divergence over minibatches: `Halving()` as published, or `Uniform()`.
         estimator: `Reparameterisation()` as published; `LocalReparameterisation()` is quieter and cheaper.
         num_samples: draws of the weights per step.
+        temperature: of the posterior; 1 as published.
         num_epochs: as in VI.
         batch_size: as in VI.
         optimiser: `Adam` or `SGD`.
@@ -37,6 +39,7 @@ class BayesByBackprop(AbstractRecipe):
     weighting: AbstractWeighting = eqx.field(default_factory=Halving)
     estimator: AbstractEstimator = eqx.field(default_factory=Reparameterisation)
     num_samples: int = 1
+    temperature: float | Array = 1.0
     num_epochs: int | None = None
     batch_size: int | None = 128
     optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
@@ -56,6 +59,7 @@ class BayesByBackprop(AbstractRecipe):
             weighting=self.weighting,
             num_samples=self.num_samples,
             kl_warmup=0.0,
+            temperature=self.temperature,
             num_epochs=self.num_epochs,
             batch_size=self.batch_size,
             optimiser=self.optimiser,

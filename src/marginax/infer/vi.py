@@ -77,7 +77,7 @@ class VI(AbstractMethod):
     weighting: AbstractWeighting = eqx.field(default_factory=Uniform)
     num_samples: int = 1
     kl_warmup: float | Array = 0.5
-    temperature: float = 1.0
+    temperature: float | Array = 1.0
     num_epochs: int | None = None
     batch_size: int | None = 128
     optimiser: AbstractOptimiser = eqx.field(default_factory=lambda: Adam(learning_rate=1e-2))
@@ -100,7 +100,7 @@ class VI(AbstractMethod):
         check_count("batch_size", self.batch_size, optional=True)
         if isinstance(self.kl_warmup, float) and not 0 <= self.kl_warmup < 1:
             raise ValueError(f"kl_warmup must be in [0, 1), got {self.kl_warmup}")
-        if not self.temperature > 0:
+        if isinstance(self.temperature, float) and not self.temperature > 0:
             raise ValueError(f"temperature must be > 0, got {self.temperature}")
         if self.estimator is not None:
             self.estimator.check(self.family)
