@@ -17,6 +17,9 @@ NAMES = (
     "nuts",
     "mile",
     "scaling",
+    "vi_step",
+    "dropout_predict",
+    "convnet",
     "import_time",
     "uci",
 )

@@ -23,6 +23,10 @@ class Environment:
 
 TORCH = Environment("torch", ("torch==2.13.0", "numpy"))
 BDE = Environment("bde", ("sklearn-contrib-bde==1.0.2",))
+VARIATIONAL = Environment(
+    "variational",
+    ("torch==2.13.0", "torchvision==0.28.0", "bayesian-torch==0.5.0", "torch-uncertainty[cpu]==0.13.0"),
+)
 POSTERIORS = Environment("posteriors", ("torch==2.13.0", "optree==0.13.1", "posteriors==0.1.1"))
 
 
