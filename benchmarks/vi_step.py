@@ -1,8 +1,8 @@
 """A step of variational inference on the MLP 784-w-w-10, batch of 128: against our plain steps and three peers.
 
 Ours is `VI` with local reparameterisation, run as `mx.fit` runs it, and `IVON`. Against our plain SGD step it uses
-plain SGD too; peers and ours use Adam against each other. All sides choose and gather the batch, and have a normal prior with
-the divergence in closed form where they offer it.
+plain SGD too; peers and ours use Adam against each other. All sides choose and gather the batch, and have a normal
+prior with the divergence in closed form where they offer it.
 """
 
 from collections.abc import Callable

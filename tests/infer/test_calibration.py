@@ -5,7 +5,20 @@ import numpy as np
 import pytest
 
 from marginax import testing
-from marginax.infer import HMC, MALA, NUTS, SGLD, AdjustedMCLMC, MetropolisHastings
+from marginax.infer import (
+    HMC,
+    MALA,
+    NUTS,
+    SGLD,
+    VI,
+    Adam,
+    AdjustedMCLMC,
+    ClosedForm,
+    FullRank,
+    MeanField,
+    MetropolisHastings,
+    StickingTheLanding,
+)
 
 # Draws are thinned until neighbours hardly correlate.
 EXACT = {
@@ -44,6 +57,22 @@ def test_learned_noise_is_calibrated():
 @pytest.mark.slow
 def test_hot_sampler_is_not_calibrated():
     found = testing.simulation_based_calibration(HOT, testing.gaussian_mean())
+    with pytest.raises(AssertionError, match="not uniform"):
+        found.check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "is_right"), [(FullRank(), True), (MeanField(), False)], ids=["full rank", "mean field"]
+)
+def test_a_normal_with_correlations_is_calibrated_on_a_correlated_posterior_and_one_without_is_not(family, is_right):
+    divergence = StickingTheLanding() if is_right else ClosedForm()
+    method = VI(family, divergence=divergence, num_epochs=3000, batch_size=None, num_samples=4, optimiser=Adam(2e-2))
+    problem = testing.linear_regression(3, condition_number=400.0)
+    found = testing.simulation_based_calibration(method, problem, quantities=testing.weights_and_fit)
+    if is_right:
+        found.check()
+        return
     with pytest.raises(AssertionError, match="not uniform"):
         found.check()
 
