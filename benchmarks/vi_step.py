@@ -94,6 +94,10 @@ def bayesian_torch(width: int) -> Run:
 def torch_uncertainty(width: int) -> Run:
     """Its Bayesian linear layers and ELBO."""
     torch, x, y = _torch_data()
+    # It imports torchvision, whose wheel expects operators that the CPU build of PyTorch does not have.
+    library = torch.library.Library("torchvision", "DEF")
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     from torch_uncertainty.layers.bayesian import BayesLinear
     from torch_uncertainty.losses import ELBOLoss
 
