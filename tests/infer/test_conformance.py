@@ -95,10 +95,10 @@ CASES = [
     Case("MAP, stopped early", MAP(num_epochs=40, batch_size=None, optimiser=Adam(0.2)), IMPATIENT),
     Case("MLE", MLE(num_epochs=20, batch_size=None, optimiser=SGD(0.05))),
     Case("DeepEnsemble", DeepEnsemble(3, MAP(num_epochs=20, batch_size=None))),
-    Case("MCLMC", MCLMC(num_warmup=30, num_samples=10, thin=3)),
     Case("MCDropout", MCDropout(0.2, num_epochs=20, batch_size=None), LAYERS),
 ]
 SLOW = [
+    Case("MCLMC", MCLMC(num_warmup=30, num_samples=10, thin=3)),
     Case("AnchoredEnsemble", AnchoredEnsemble(3, num_epochs=20, batch_size=None)),
     Case("VI", VI(num_epochs=10, batch_size=8)),
     Case("VI, low rank, flipout", VI(LowRank(2), estimator=Flipout(), num_epochs=10, batch_size=8)),

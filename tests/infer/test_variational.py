@@ -282,6 +282,7 @@ def test_variational_dropout_drowns_inputs_that_say_nothing():
     assert ratio[:2].min() > 20 * ratio[2:].max()
 
 
+@pytest.mark.slow
 def test_a_flow_bends_where_a_normal_cannot():
     """One weight squared: two modes or a ridge; the flow gets a better bound than any normal with a diagonal."""
     x = np.ones((4, 1), np.float32)
