@@ -29,6 +29,9 @@ def demo(
     table = Table(
         title="y = 3x, measured ten times; what is y at x = 7, and how sure are we?",
         caption="epistemic and aleatoric are standard deviations; seconds with compilation, two methods at a time",
+        box=None,  # so that it fits in 80 columns
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
     )
     for i, name in enumerate(experiment.HEADER):
         table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
