@@ -11,6 +11,7 @@ all in plain elementwise arithmetic, so that XLA makes bits, transform and use o
 Number i of leaf j is a function of (key, i, j) alone.
 """
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -39,7 +40,12 @@ def normal(
     >>> normal(jax.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    first, second = bits(key, shape, stream=stream)
+    return _normal(jax.random.key_data(key), shape, dtype, jnp.asarray(stream, jnp.uint32))
+
+
+@partial(jax.jit, static_argnums=(1, 2), inline=True)
+def _normal(words: UInt32[Array, " 2"], shape: tuple[int, ...], dtype: Any, stream: Array) -> Float[Array, "..."]:
+    first, second = _rounds(words, _indices(shape), stream)
     half = jax.lax.convert_element_type(jax.lax.bitcast_convert_type(first >> 1, jnp.int32), jnp.float32)
     u = (half + 0.5) * np.float32(2.0**-31)
     v = jax.lax.convert_element_type(jax.lax.bitcast_convert_type(second, jnp.int32), jnp.float32) * np.float32(
@@ -85,18 +91,26 @@ def bits(
     key: PRNGKeyArray, shape: tuple[int, ...], *, stream: int = 0
 ) -> tuple[UInt32[Array, "..."], UInt32[Array, "..."]]:
     """Two independent words for each element."""
+    return _threefry(key, _indices(shape), stream)
+
+
+def _indices(shape: tuple[int, ...]) -> UInt32[Array, "..."]:
     index = jnp.zeros(shape, jnp.uint32)
     stride = 1
     for axis in reversed(range(len(shape))):
         index = index + jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * np.uint32(stride % 2**32)
         stride *= shape[axis]
-    return _threefry(key, index, stream)
+    return index
 
 
 def _threefry(key: PRNGKeyArray, index: Array, stream: Array | int) -> tuple[Array, Array]:
-    words = jax.random.key_data(key)
+    return _rounds(jax.random.key_data(key), index, jnp.asarray(stream, jnp.uint32))
+
+
+@partial(jax.jit, inline=True)  # traced once per shape, then copied
+def _rounds(words: UInt32[Array, " 2"], index: UInt32[Array, "..."], stream: UInt32[Array, ""]) -> tuple[Array, Array]:
     keys = (words[0], words[-1], words[0] ^ words[-1] ^ np.uint32(_PARITY))
-    x, y = index + keys[0], jnp.asarray(stream, jnp.uint32) + keys[1]
+    x, y = index + keys[0], stream + keys[1]
     y = jnp.broadcast_to(y, x.shape)
     for i in range(_ROUNDS):
         rotation = _ROTATIONS[i // 4 % 2][i % 4]

@@ -4,6 +4,7 @@ The checks pass without any bug, then each bug is planted alone. Compiled code i
 cached function would not know that its source was changed.
 """
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,6 @@ from marginax.data import Arrays, Minibatches
 from marginax.data.arrays import DataSpec
 from marginax.data.shuffle import shuffled_rows
 from marginax.infer import MAP, Adam, AnchoredEnsemble, _driver, _train, optimisers
-from marginax.infer._chunk import Fixed
 from marginax.model import Model, distributions, likelihoods, priors
 from marginax.model.likelihoods import real
 from marginax.posterior import storage
@@ -115,10 +115,9 @@ def forget_scaling(self):
 # ---- the driver
 
 
-def same_key_for_all(self, capacity=1, _original=_driver.Run._fixed):
-    fixed = _original(self, capacity)
-    keys = jnp.broadcast_to(fixed.keys[:1], fixed.keys.shape)
-    return eqx.tree_at(lambda f: f.keys, fixed, keys)
+def same_key_for_all(self, _original=_driver.Run._placed):
+    model, source, keys, mesh = _original(self)
+    return model, source, jnp.broadcast_to(keys[:1], keys.shape), mesh
 
 
 def steps_counted_from_the_chunk(fixed, states, start, stop, batches, _original=_driver.run_chunk):
@@ -135,7 +134,7 @@ def frozen_chain(fixed, states, start, stop, batches, _original=_driver.run_chun
 
 def compiled_twice(fixed, states, start, stop, batches, _original=_driver.run_chunk):
     capacity = fixed.capacity + (int(start) > 0)
-    other = Fixed(fixed.model, fixed.method, fixed.source, fixed.keys, fixed.phase, fixed.program, capacity, fixed.mesh)
+    other = dataclasses.replace(fixed, capacity=capacity)
     return _original(other, states, start, stop, batches)
 
 
@@ -206,7 +205,7 @@ BUGS = [
     Bug("remainder of the data is dropped", Minibatches, "rows", remainder_never_seen, "batches", "off by"),
     Bug("the same rows in every batch", Minibatches, "rows", unshuffled_start, "batches", "off by"),
     Bug("scaling is not undone", Arrays, "spec", property(forget_scaling), "standardised", "user's units"),
-    Bug("key is reused by all chains", _driver.Run, "_fixed", same_key_for_all, "moments", OFF),
+    Bug("key is reused by all chains", _driver.Run, "_placed", same_key_for_all, "moments", OFF),
     Bug(
         "steps are counted from the chunk",
         _driver,

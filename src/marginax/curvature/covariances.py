@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from marginax._random import normal
 from marginax.files import register
 
 _LOG_2PI = 1.8378770664093453
@@ -59,7 +60,7 @@ class DiagonalCovariance(AbstractCovariance):
 
     def sample(self, key: PRNGKeyArray, num: int) -> Float[Array, "num size"]:
         """Scaled white noise."""
-        return self.scale * jax.random.normal(key, (num, self.size))
+        return self.scale * normal(key, (num, self.size))
 
     def log_prob(self, deviation: Float[Array, " size"]) -> Float[Array, ""]:
         """Sum of normal log densities."""
@@ -100,8 +101,8 @@ class LowRankCovariance(AbstractCovariance):
     def sample(self, key: PRNGKeyArray, num: int) -> Float[Array, "num size"]:
         """White noise in both parts."""
         own, shared = jax.random.split(key)
-        noise = jax.random.normal(shared, (num, self.factor.shape[1]))
-        return self.scale * jax.random.normal(own, (num, self.size)) + noise @ self.factor.T
+        noise = normal(shared, (num, self.factor.shape[1]))
+        return self.scale * normal(own, (num, self.size)) + noise @ self.factor.T
 
     def log_prob(self, deviation: Float[Array, " size"]) -> Float[Array, ""]:
         """By the Woodbury identity and the determinant lemma."""
@@ -145,7 +146,7 @@ class DenseCovariance(AbstractCovariance):
 
     def sample(self, key: PRNGKeyArray, num: int) -> Float[Array, "num size"]:
         """White noise through the factor."""
-        return jax.random.normal(key, (num, self.size)) @ self.cholesky.T
+        return normal(key, (num, self.size)) @ self.cholesky.T
 
     def log_prob(self, deviation: Float[Array, " size"]) -> Float[Array, ""]:
         """By a triangular solve."""
@@ -187,7 +188,7 @@ class KroneckerCovariance(AbstractCovariance):
 
     def sample(self, key: PRNGKeyArray, num: int) -> Float[Array, "num size"]:
         """Scaled white noise, turned into place."""
-        noise = self.scale * jax.random.normal(key, (num, *self.scale.shape))
+        noise = self.scale * normal(key, (num, *self.scale.shape))
         return (self.left @ noise @ self.right.T).reshape(num, -1)
 
     def log_prob(self, deviation: Float[Array, " size"]) -> Float[Array, ""]:

@@ -145,6 +145,7 @@ def add_batch(
     return [structure.add(s, a, g, weights) for s, a, g in zip(sums, inputs, columns, strict=True)]
 
 
+@eqx.filter_jit
 def covariance_of(structure: AbstractStructure, sums: list[LayerSums], model: Model, params: Params) -> BlockCovariance:
     """Posterior covariance over the raveled parameters; unknowns besides the weights stay at their mode."""
     precision = prior_precision(model, params)

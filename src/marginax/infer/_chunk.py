@@ -5,33 +5,52 @@ chunks of any length. The key of a step is a function of (chain key, phase, step
 key, so where chunks begin and end leaves no trace in the result.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AxisType, Mesh, PartitionSpec
 from jaxtyping import Array, Key, PRNGKeyArray, PyTree
 
 from marginax._random import derive
 from marginax.data import AbstractSource, Batch
-from marginax.infer._method import AbstractMethod, Info, State
+from marginax.infer._method import AbstractMethod, Info, Phase, State
 from marginax.model import Model, Params
 
 _DATA, _START = 0xFFFFFFFF, 0xFFFFFFFE  # streams of keys besides those of the steps
 
 
 class Fixed(eqx.Module):
-    """What does not change while a phase runs. `program` is the phase whose step is run: itself or one that follows."""
+    """What does not change while a phase runs. The program is that of the phase, or of one that follows."""
 
     model: Model
-    method: AbstractMethod
+    program: "Program"
     source: AbstractSource
     keys: Key[Array, " chains"]
     phase: Array
-    program: int = eqx.field(static=True)
     capacity: int = eqx.field(static=True)
+    in_step: bool = eqx.field(static=True)
     mesh: Mesh | None = eqx.field(static=True)
+
+
+class Program(eqx.Module):
+    """What is compiled of a phase; its name and length are not."""
+
+    step: Callable[..., tuple[State, Info]]
+    keep: Callable[[State], PyTree] | None = eqx.field(static=True)
+    thin: int = eqx.field(static=True)
+    cycle: int | None = eqx.field(static=True)
+    skip: int = eqx.field(static=True)
+
+    num_kept = Phase.num_kept
+
+
+def program_of(phase: Phase) -> Program:
+    """The program of a phase."""
+    return Program(traced_numbers(phase.step), phase.keep, phase.thin, phase.cycle, phase.skip)
 
 
 def traced_numbers(tree: PyTree) -> PyTree:
@@ -54,14 +73,21 @@ def data_key(key: PRNGKeyArray, phase: Array | int) -> PRNGKeyArray:
 
 
 @eqx.filter_jit
-def start_chains(fixed: Fixed, params: Params, first: Batch | None) -> State:
+def start_chains(
+    model: Model,
+    method: AbstractMethod,
+    source: AbstractSource,
+    keys: Key[Array, " chains"],
+    params: Params,
+    first: Batch | None,
+) -> State:
     """States of all chains before the first step."""
 
     def start(params: Params, key: PRNGKeyArray) -> State:
-        batch = fixed.source.batch(0, key=data_key(key, 0)) if first is None else first
-        return fixed.method.init(fixed.model, params, batch, key=derive(key, 0, stream=_START))
+        batch = source.batch(0, key=data_key(key, 0)) if first is None else first
+        return method.init(model, params, batch, key=derive(key, 0, stream=_START))
 
-    return jax.tree.map(_strongly_typed, jax.vmap(start)(params, fixed.keys))
+    return jax.tree.map(_strongly_typed, jax.vmap(start)(params, keys))
 
 
 def _strongly_typed(leaf: Array) -> Array:
@@ -70,7 +96,6 @@ def _strongly_typed(leaf: Array) -> Array:
     return leaf if is_key else jax.lax.convert_element_type(leaf, leaf.dtype)
 
 
-@eqx.filter_jit(donate="all-except-first")
 def run_chunk(
     fixed: Fixed, states: State, start: Array, stop: Array, batches: Batch | None
 ) -> tuple[State, Info, PyTree]:
@@ -80,11 +105,17 @@ def run_chunk(
         The states; info with axes (slot, chain); kept draws with axes (slot, chain), of which the first
         num_kept(stop) - num_kept(start) are complete.
     """
-    arrays, static = eqx.partition((fixed.model, fixed.method, fixed.source), eqx.is_array)
+    return _run_chunk((fixed, start, stop, batches), states)
+
+
+@eqx.filter_jit(donate="all-except-first")
+def _run_chunk(lent: tuple[Fixed, Array, Array, Batch | None], states: State) -> tuple[State, Info, PyTree]:
+    fixed, start, stop, batches = lent
+    arrays, static = eqx.partition((fixed.model, fixed.program, fixed.source), eqx.is_array)
 
     def run(arrays: PyTree, states: State, keys: Key[Array, " local"], start: Array, stop: Array, batches: PyTree):
-        model, method, source = eqx.combine(arrays, static)
-        return _loop(fixed, model, method, source, states, keys, start, stop, batches)
+        model, program, source = eqx.combine(arrays, static)
+        return _loop(fixed, model, program, source, states, keys, start, stop, batches)
 
     if fixed.mesh is not None:
         chains, slots, everywhere = PartitionSpec("chain"), PartitionSpec(None, "chain"), PartitionSpec()
@@ -98,43 +129,47 @@ def run_chunk(
     return run(arrays, states, fixed.keys, start, stop, batches)
 
 
-def _loop(fixed, model, method, source, states, keys, start, stop, batches):
-    num_examples = source.spec.num_examples if batches is None else batches.num_examples
-    phase = method.phases(num_examples, source.batch_size)[fixed.program]
-
+def _loop(fixed, model, program, source, states, keys, start, stop, batches):
     def advance(state: State, key: PRNGKeyArray, step: Array, batch: Batch | None) -> tuple[State, Info]:
         if batch is None:
             batch = source.batch(step, key=data_key(key, fixed.phase))
-        return phase.step(model, state, batch, key=derive(key, step, stream=fixed.phase))
+        return program.step(model, state, batch, key=derive(key, step, stream=fixed.phase))
 
     def advance_all(states: State, step: Array, batch: Batch | None) -> tuple[State, Info]:
         if keys.shape[0] == 1:  # a batch axis of one would cost matmul speed and buy nothing
             result = advance(jax.tree.map(lambda leaf: leaf[0], states), keys[0], step, batch)
             return jax.tree.map(lambda leaf: leaf[None], result)
-        if not method.in_step:
+        if not fixed.in_step:
             return jax.lax.map(lambda chain: advance(chain[0], chain[1], step, batch), (states, keys))
         return jax.vmap(advance, in_axes=(0, 0, None, None))(states, keys, step, batch)
 
     def batch_at(slot: Array) -> Batch | None:
         return None if batches is None else jax.tree.map(lambda leaf: leaf[slot], batches)
 
-    kept_slots = fixed.capacity // phase.thin + 1
-    _, info = jax.eval_shape(lambda s: advance_all(s, start, batch_at(jnp.zeros((), int))), states)
+    kept_slots = fixed.capacity // program.thin + 1
+    step_once, (_, info) = _traced(advance_all, states, start, batch_at(jnp.zeros((), int)))
     infos = _buffer(info, fixed.capacity)
-    draws = None if phase.keep is None else _buffer(jax.eval_shape(jax.vmap(phase.keep), states), kept_slots)
+    draws = None if program.keep is None else _buffer(jax.eval_shape(jax.vmap(program.keep), states), kept_slots)
 
     def body(step: Array, carry: Any) -> Any:
         states, infos, draws = carry
-        states, info = advance_all(states, step, batch_at(step - start))
+        states, info = step_once(states, step, batch_at(step - start))
         infos = _write(infos, info, step - start)
-        if phase.keep is not None:
-            draws = jax.lax.cond(phase.num_kept(step + 1) > phase.num_kept(step), keep, _leave, draws, states, step)
+        if program.keep is not None:
+            draws = jax.lax.cond(program.num_kept(step + 1) > program.num_kept(step), keep, _leave, draws, states, step)
         return states, infos, draws
 
     def keep(draws: PyTree, states: State, step: Array) -> PyTree:
-        return _write(draws, jax.vmap(phase.keep)(states), phase.num_kept(step) - phase.num_kept(start))
+        return _write(draws, jax.vmap(program.keep)(states), program.num_kept(step) - program.num_kept(start))
 
     return jax.lax.fori_loop(start, stop, body, (states, infos, draws))
+
+
+def _traced(function: Callable[..., PyTree], *args: PyTree) -> tuple[Callable[..., PyTree], PyTree]:
+    """A function that was traced once, for these arguments, and the shapes of what it returns."""
+    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*args)
+    run, structure = jaxpr_as_fun(closed), jax.tree.structure(shapes)
+    return lambda *args: jax.tree.unflatten(structure, run(*jax.tree.leaves(args))), shapes
 
 
 def _buffer(like: PyTree, slots: int) -> PyTree:

@@ -16,7 +16,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray, PyTree
+from jax.sharding import Mesh
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from marginax.data import AbstractSource, Batch
 from marginax.files import FileError, GrowingArrays, GrowingFile
@@ -26,6 +27,7 @@ from marginax.infer._chunk import (
     chain_mesh,
     data_key,
     finite_chains,
+    program_of,
     run_chunk,
     start_chains,
     traced_numbers,
@@ -66,9 +68,9 @@ class Run:
 
     def execute(self, progress: bool | None) -> AbstractPosterior:
         """Run all phases from where the run stands, and build the posterior."""
-        fixed = self._fixed()
+        model, source, keys, mesh = self._placed()
         first = self.source.batch(0, key=data_key(self.key, 0)) if self.source.on_host else None
-        states = start_chains(fixed, self.start, first)
+        states = start_chains(model, traced_numbers(self.method), source, keys, self.start, first)
         memories = tuple(hook.begin(self.model, states) for hook in self.hooks)
         restored = None if self.directory is None else self.directory.latest((states, memories))
         phases = self._phases
@@ -78,8 +80,8 @@ class Run:
             cursor, (states, memories), files = restored
             self.kept = dict(files)
             self._set_cursor(cursor)
-        if fixed.mesh is not None:
-            states = jax.device_put(states, jax.NamedSharding(fixed.mesh, jax.P("chain")))
+        if mesh is not None:
+            states = jax.device_put(states, jax.NamedSharding(mesh, jax.P("chain")))
         with Progress(progress) as bar, Interrupt() as interrupt:
             while self.phase < len(phases):
                 phase = phases[self.phase]
@@ -101,9 +103,10 @@ class Run:
         while self.step < phase.num_steps and not stopped and not interrupt.requested:
             stop = min(self.step + length, phase.num_steps, *((self.step // n + 1) * n for n in periods))
             began = time.perf_counter()
-            states, infos, draws = run_chunk(
-                fixed, states, jnp.asarray(self.step), jnp.asarray(stop), self._batches(fixed, stop)
+            part, infos, draws = run_chunk(
+                fixed, phase.enter(states), jnp.asarray(self.step), jnp.asarray(stop), self._batches(fixed, stop)
             )
+            states = phase.leave(states, part)
             chunk = _on_host(infos, stop - self.step)
             taken = time.perf_counter() - began
             rate = (stop - self.step) / max(taken, 1e-9)
@@ -123,7 +126,14 @@ class Run:
 
     # ---- pieces of the loop
 
-    def _fixed(self, capacity: int = 1) -> Fixed:
+    def _fixed(self, capacity: int) -> Fixed:
+        model, source, keys, mesh = self._placed()
+        program = program_of(self._phases[_program(self._phases, self.phase)])
+        phase = jnp.asarray(self.phase, jnp.uint32)
+        return Fixed(model, program, source, keys, phase, capacity, self.method.in_step, mesh)
+
+    def _placed(self) -> tuple[Model, AbstractSource, Array, Mesh | None]:
+        """Model, data and keys where the chains will run."""
         believed = traced_numbers((self.model.likelihood, self.model.prior))
         model = eqx.tree_at(lambda m: (m.likelihood, m.prior), self.model, believed)
         source = self.source
@@ -132,8 +142,7 @@ class Run:
             place = jax.NamedSharding(mesh, jax.P()) if mesh is not None else None
             source = jax.tree.map(lambda a: jax.device_put(a, place) if eqx.is_array_like(a) else a, source)
         keys = jax.vmap(lambda chain: jax.random.fold_in(self.key, chain))(jnp.arange(self.num_chains))
-        phase, program = jnp.asarray(self.phase, jnp.uint32), _program(self._phases, self.phase)
-        return Fixed(model, traced_numbers(self.method), source, keys, phase, program, capacity, mesh)
+        return model, source, keys, mesh
 
     @property
     def _phases(self) -> tuple[Phase, ...]:
@@ -146,7 +155,7 @@ class Run:
         most = min(_MOST_STEPS, longest, self.chunk_size or _MOST_STEPS)
         phase = phases[program]
         if phase.keep is not None:
-            size = _num_bytes(jax.eval_shape(jax.vmap(phase.keep), states)) / phase.thin
+            size = _num_bytes(phase.kept(states)) / phase.thin
             most = min(most, int(_MOST_BYTES / max(size, 1)))
         if self.source.on_host:
             x, y = self.source.examples(1)
@@ -195,7 +204,7 @@ class Run:
     def _check_room(self, phases: tuple[Phase, ...], states: PyTree) -> None:
         """Raise before anything is computed if the draws will not fit where they go."""
         need = sum(
-            phase.num_kept(phase.num_steps) * _num_bytes(jax.eval_shape(jax.vmap(phase.keep), states))
+            phase.num_kept(phase.num_steps) * _num_bytes(phase.kept(states))
             for phase in phases
             if phase.keep is not None
         )
@@ -262,7 +271,7 @@ class Run:
             infos[phase.name] = {} if info is None else {name: value[good] for name, value in info.arrays().items()}
             if phase.keep is not None and f"draws-{index}" in self.kept:
                 arrays, file = self.kept[f"draws-{index}"].gather(good.tolist())
-                treedef = jax.tree.structure(jax.eval_shape(jax.vmap(phase.keep), states))
+                treedef = jax.tree.structure(phase.kept(states))
                 draws = jax.tree.unflatten(treedef, [arrays[name] for name in sorted(arrays)])
         notes = tuple(self.bad_chains.values())
         if not finished:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
@@ -21,9 +22,28 @@ Info = Any  # one pytree of numbers, for people
 Infos = dict[str, dict[str, np.ndarray]]  # by phase and name, with axes (chain, step)
 
 
+def whole(state: State) -> State:
+    """All of a state."""
+    return state
+
+
+def instead(state: State, part: State) -> State:
+    """The new state in place of the old."""
+    del state
+    return part
+
+
+def params_of(state: State) -> Params:
+    """What most samplers keep."""
+    return state.params
+
+
 @dataclass(frozen=True)
 class Phase:
     """A number of identical steps under one name.
+
+    What is compiled depends on `step`, `keep` and the part of the state alone, so that methods that begin by the same
+    training share one program: `step` is best a method of a module, `keep` a function with a name.
 
     Args:
         name: shown in the progress bar, and the key of its info: "train", "adapt", "sample".
@@ -34,6 +54,8 @@ class Phase:
         cycle: steps after which the phase repeats itself, or None for one long cycle.
         skip: steps at the beginning of each cycle from which nothing is kept.
         as_next: whether the step is that of the next phase, so that one compiled program serves both. Nothing is kept.
+        enter: the part of the method's state that the step works on.
+        leave: (state, part) -> the state with its part put back.
     """
 
     name: str
@@ -44,6 +66,13 @@ class Phase:
     cycle: int | None = None
     skip: int = 0
     as_next: bool = False
+    enter: Callable[[State], State] = whole
+    leave: Callable[[State, State], State] = instead
+
+    def kept(self, states: State) -> PyTree:
+        """Shapes of what is kept of the states of all chains at a time."""
+        assert self.keep is not None
+        return jax.eval_shape(jax.vmap(self.keep), self.enter(states))
 
     def num_kept(self, step: Any) -> Any:
         """How many draws are complete when this many steps are done; an int, or an array while tracing.

@@ -14,7 +14,7 @@ from marginax.data import Batch
 from marginax.infer._adaptation import Adaptation, DenseScale, Root, Scale, adapt, choose, first_adaptation
 from marginax.infer._flat import Density, density_of, ravel, unravel
 from marginax.infer._hamiltonian import Place, place_at
-from marginax.infer._method import AbstractMethod, Infos, Phase, check_count
+from marginax.infer._method import AbstractMethod, Infos, Phase, check_count, params_of
 from marginax.model import Model, Params
 from marginax.posterior import AbstractPosterior, Draws
 
@@ -104,7 +104,7 @@ class AbstractSampler(AbstractMethod):
         """Adapt, then sample. A dense scale is costly to learn, so sampling has a program of its own then."""
         del num_examples, batch_size
         num_steps, dense = self.num_samples * self.thin, isinstance(self.scale, DenseScale)
-        sample = Phase("sample", num_steps, self.sample_step if dense else self.step, lambda s: s.params, self.thin)
+        sample = Phase("sample", num_steps, self.sample_step if dense else self.step, params_of, self.thin)
         return (Phase("adapt", self.num_warmup, self.step, as_next=not dense), sample)
 
     def step(

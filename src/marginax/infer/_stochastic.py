@@ -11,7 +11,6 @@ others.
 """
 
 import abc
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -21,8 +20,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from marginax._random import normal_like
 from marginax.data import Batch
 from marginax.files import register
-from marginax.infer._method import AbstractMethod, Infos, Phase, check_count
+from marginax.infer._method import AbstractMethod, Infos, Phase, check_count, params_of
 from marginax.infer._sampler import posterior_of
+from marginax.infer._train import begin_by_training, training_memory
 from marginax.infer.map import MAP
 from marginax.model import Model, Params
 from marginax.posterior import AbstractPosterior
@@ -171,7 +171,7 @@ class AbstractStochasticSampler(AbstractMethod):
         if self.variance_reduction is not None:
             anchor = Anchor(params, jax.tree.map(jnp.zeros_like, params), zero)
         if self.training is not None:
-            training = self.training.init(model, params, batch, key=key)
+            training = training_memory(self.training.init(model, params, batch, key=key))
         return StochasticState(params, self.first_memory(params), jnp.ones(()), zero, anchor, training)
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
@@ -179,16 +179,15 @@ class AbstractStochasticSampler(AbstractMethod):
         phases = self.preparation(num_examples, batch_size)
         if self.num_warmup:
             phases += (Phase("warmup", self.num_warmup, self.step, as_next=True),)
-        return (*phases, Phase("sample", self.num_samples * self.thin, self.step, lambda s: s.params, self.thin))
+        return (*phases, Phase("sample", self.num_samples * self.thin, self.step, params_of, self.thin))
 
     def preparation(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """What comes before the dynamics."""
         phases = ()
         if self.training is not None:
-            (train,) = self.training.phases(num_examples, batch_size)
-            phases += (Phase(train.name, train.num_steps, self.train_step),)
+            phases += (begin_by_training(self.training, num_examples, batch_size),)
         if self.step_size is None:
-            phases += (Phase("curvature", 1, self.curvature_step),)
+            phases += (Phase("curvature", 1, curvature_step, enter=_at_rest, leave=_with_curvature),)
         if self.variance_reduction is not None:
             phases += (Phase("anchor", -(-num_examples // batch_size), self.anchor_step),)
         return phases
@@ -221,24 +220,6 @@ class AbstractStochasticSampler(AbstractMethod):
 
     # ---- before the dynamics
 
-    def train_step(
-        self, model: Model, state: StochasticState, batch: Batch, *, key: PRNGKeyArray
-    ) -> tuple[StochasticState, Any]:
-        """A step of the training."""
-        assert self.training is not None
-        before = eqx.tree_at(lambda t: t.params, state.training, state.params)
-        training, info = self.training.step(model, before, batch, key=key)
-        return eqx.tree_at(lambda s: (s.params, s.training), state, (training.params, training)), info
-
-    def curvature_step(
-        self, model: Model, state: StochasticState, batch: Batch, *, key: PRNGKeyArray
-    ) -> tuple[StochasticState, StochasticInfo]:
-        """The largest curvature, by power iteration."""
-        curvature = largest_curvature(model, state.params, batch, key=key)
-        state = eqx.tree_at(lambda s: s.curvature, state, curvature)
-        value = model.log_density(state.params, batch)
-        return state, StochasticInfo(value, self.step_size_at(state, batch))
-
     def anchor_step(
         self, model: Model, state: StochasticState, batch: Batch, *, key: PRNGKeyArray
     ) -> tuple[StochasticState, StochasticInfo]:
@@ -256,6 +237,34 @@ class AbstractStochasticSampler(AbstractMethod):
         total = jax.tree.map(jnp.add, state.anchor.gradient, gradient)
         anchor = Anchor(state.params, total, seen + size)
         return eqx.tree_at(lambda s: s.anchor, state, anchor), StochasticInfo(value, self.step_size_at(state, batch))
+
+
+class AtRest(eqx.Module):
+    """A chain that looks around before it moves."""
+
+    params: Params
+    curvature: Array
+
+
+class CurvatureInfo(eqx.Module):
+    """What it has seen."""
+
+    log_density: Array
+    curvature: Array
+
+
+def _at_rest(state: StochasticState) -> AtRest:
+    return AtRest(state.params, state.curvature)
+
+
+def _with_curvature(state: StochasticState, part: AtRest) -> StochasticState:
+    return eqx.tree_at(lambda s: (s.params, s.curvature), state, (part.params, part.curvature))
+
+
+def curvature_step(model: Model, state: AtRest, batch: Batch, *, key: PRNGKeyArray) -> tuple[AtRest, CurvatureInfo]:
+    """The largest curvature, by power iteration."""
+    curvature = largest_curvature(model, state.params, batch, key=key)
+    return AtRest(state.params, curvature), CurvatureInfo(model.log_density(state.params, batch), curvature)
 
 
 def largest_curvature(model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> Float[Array, ""]:

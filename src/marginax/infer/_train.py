@@ -1,6 +1,7 @@
 """Methods that train: gradient ascent on an objective, one step at a time."""
 
 import abc
+from dataclasses import replace
 from typing import Any, cast
 
 import equinox as eqx
@@ -22,6 +23,25 @@ class TrainState(eqx.Module):
     params: Params
     optimiser: PyTree
     extra: PyTree = None
+
+
+def training_memory(state: TrainState) -> PyTree:
+    """What a method that trains first keeps of the training, besides the weights."""
+    return state.optimiser, state.extra
+
+
+def begin_by_training(training: "AbstractTraining", num_examples: int, batch_size: int) -> Phase:
+    """Training as the first phase of a method whose state has `params` and `training`, its memory."""
+    (train,) = training.phases(num_examples, batch_size)
+    return replace(train, enter=_enter, leave=_leave)
+
+
+def _enter(state: Any) -> TrainState:
+    return TrainState(state.params, *state.training)
+
+
+def _leave(state: Any, part: TrainState) -> Any:
+    return eqx.tree_at(lambda s: (s.params, s.training), state, (part.params, training_memory(part)))
 
 
 class TrainInfo(eqx.Module):

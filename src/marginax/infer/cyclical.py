@@ -13,7 +13,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from marginax.data import Batch
 from marginax.files import register
-from marginax.infer._method import AbstractMethod, Infos, Phase, State, check_count
+from marginax.infer._method import AbstractMethod, Infos, Phase, State, check_count, params_of
 from marginax.infer._stochastic import AbstractStochasticSampler
 from marginax.infer.sghmc import SGHMC
 from marginax.model import Model, Params
@@ -76,7 +76,7 @@ class CyclicalSGMCMC(AbstractMethod):
             "sample",
             self.num_cycles * self.cycle_length,
             self.step,
-            lambda s: s.params,
+            params_of,
             thin,
             cycle=self.cycle_length,
             skip=skip,

@@ -5,8 +5,6 @@ Gauss-Newton matrix for the likelihood and $\Lambda$ the curvature of the prior 
 Predictions are linearised in the weights around the mode, which is where the normal is accurate (Immer et al., 2021).
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -16,7 +14,8 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from marginax.curvature import AbstractStructure, Kronecker, add_batch, covariance_of, start_sums
 from marginax.data import Batch
 from marginax.files import register
-from marginax.infer._method import AbstractMethod, Infos, Phase, State
+from marginax.infer._method import AbstractMethod, Infos, Phase
+from marginax.infer._train import begin_by_training, training_memory
 from marginax.infer.map import MAP
 from marginax.model import Model, Params
 from marginax.posterior import AbstractPosterior, Gaussian, Mixture
@@ -26,7 +25,7 @@ class LaplaceState(eqx.Module):
     """The mode as it is found, then the curvature as it is summed."""
 
     params: Params
-    training: State
+    training: PyTree
     sums: PyTree
     count: Array
 
@@ -66,7 +65,9 @@ class Laplace(AbstractMethod):
 
     def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> LaplaceState:
         """Start where the chain starts, with empty sums."""
-        training = None if self.training is None else self.training.init(model, params, batch, key=key)
+        training = None
+        if self.training is not None:
+            training = training_memory(self.training.init(model, params, batch, key=key))
         return LaplaceState(params, training, start_sums(self.structure, model), jnp.zeros((), jnp.int32))
 
     @property
@@ -79,16 +80,7 @@ class Laplace(AbstractMethod):
         curvature = Phase("curvature", -(-num_examples // batch_size), self.curvature_step)
         if self.training is None:
             return (curvature,)
-        (train,) = self.training.phases(num_examples, batch_size)
-        return (Phase(train.name, train.num_steps, self.train_step), curvature)
-
-    def train_step(
-        self, model: Model, state: LaplaceState, batch: Batch, *, key: PRNGKeyArray
-    ) -> tuple[LaplaceState, Any]:
-        """A step of the training."""
-        assert self.training is not None
-        training, info = self.training.step(model, state.training, batch, key=key)
-        return LaplaceState(training.params, training, state.sums, state.count), info
+        return (begin_by_training(self.training, num_examples, batch_size), curvature)
 
     def curvature_step(
         self, model: Model, state: LaplaceState, batch: Batch, *, key: PRNGKeyArray

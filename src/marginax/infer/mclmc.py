@@ -24,7 +24,7 @@ from marginax.infer._adaptation import (
 )
 from marginax.infer._flat import Vector, density_of, ravel, unravel
 from marginax.infer._hamiltonian import Motion, Place
-from marginax.infer._method import AbstractMethod, Infos, Phase, check_count
+from marginax.infer._method import AbstractMethod, Infos, Phase, check_count, params_of
 from marginax.infer._microcanonical import glide, refresh, unit
 from marginax.infer._sampler import posterior_of
 from marginax.model import Model, Params
@@ -124,7 +124,7 @@ class MCLMC(AbstractMethod):
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """Adapt, then sample."""
         del num_examples, batch_size
-        sample = Phase("sample", self.num_samples * self.thin, self.step, lambda s: s.params, self.thin)
+        sample = Phase("sample", self.num_samples * self.thin, self.step, params_of, self.thin)
         return (Phase("adapt", self.num_warmup, self.step, as_next=True), sample)
 
     def step(self, model: Model, state: MCLMCState, batch: Batch, *, key: PRNGKeyArray) -> tuple[MCLMCState, MCLMCInfo]:

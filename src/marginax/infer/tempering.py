@@ -18,7 +18,7 @@ from marginax.files import register
 from marginax.infer._adaptation import StepSize, choose, first_step_size, update_step_size
 from marginax.infer._flat import Density, Vector, ravel, unravel
 from marginax.infer._hamiltonian import Motion, acceptance_of, integrate, place_at
-from marginax.infer._method import AbstractMethod, Infos, Phase, check_count
+from marginax.infer._method import AbstractMethod, Infos, Phase, check_count, params_of
 from marginax.infer._sampler import posterior_of
 from marginax.model import Model, Params
 from marginax.posterior import AbstractPosterior
@@ -101,23 +101,18 @@ class ParallelTempering(AbstractMethod):
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """Adapt, then sample."""
         del num_examples, batch_size
-        sample = Phase("sample", self.num_samples * self.thin, self.sample_step, lambda s: s.params, self.thin)
-        return (Phase("adapt", self.num_warmup, self.adapt_step), sample)
+        sample = Phase("sample", self.num_samples * self.thin, self.step, params_of, self.thin)
+        return (Phase("adapt", self.num_warmup, self.step, as_next=True), sample)
 
-    def adapt_step(
+    def step(
         self, model: Model, state: TemperingState, batch: Batch, *, key: PRNGKeyArray
     ) -> tuple[TemperingState, TemperingInfo]:
-        """Move, exchange, and learn step sizes."""
-        new, info, acceptance = self._step(model, state, batch, jnp.exp(state.step_sizes.log_step), key)
-        learned = jax.vmap(update_step_size, in_axes=(0, 0, None))(state.step_sizes, acceptance, self.target_acceptance)
-        return TemperingState(new.params, new.positions, learned, new.count), info
-
-    def sample_step(
-        self, model: Model, state: TemperingState, batch: Batch, *, key: PRNGKeyArray
-    ) -> tuple[TemperingState, TemperingInfo]:
-        """Move and exchange."""
-        new, info, _ = self._step(model, state, batch, jnp.exp(state.step_sizes.log_average), key)
-        return new, info
+        """Move and exchange; in warm-up, learn step sizes."""
+        warm, known = state.count < self.num_warmup, state.step_sizes
+        step_sizes = jnp.exp(jnp.where(warm, known.log_step, known.log_average))
+        new, info, acceptance = self._step(model, state, batch, step_sizes, key)
+        learned = jax.vmap(update_step_size, in_axes=(0, 0, None))(known, acceptance, self.target_acceptance)
+        return TemperingState(new.params, new.positions, choose(warm, learned, known), new.count), info
 
     def posterior(self, model: Model, state: TemperingState, draws: PyTree, infos: Infos) -> AbstractPosterior:
         """The draws."""

@@ -170,5 +170,10 @@ class VI(AbstractMethod):
         """The approximation of each chain."""
         del draws, infos
         chains = range(np.shape(state.count)[0])
-        parts = [jax.tree.map(lambda leaf, at=c: leaf[at], state.approximation).posterior(model) for c in chains]
+        parts = [_posterior(model, jax.tree.map(lambda leaf, at=c: leaf[at], state.approximation)) for c in chains]
         return parts[0] if len(parts) == 1 else Mixture(parts)
+
+
+@eqx.filter_jit
+def _posterior(model: Model, approximation: AbstractApproximation) -> AbstractPosterior:
+    return approximation.posterior(model)

@@ -53,8 +53,7 @@ class Gaussian(AbstractPosterior):
 
     def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:
         """Mean plus noise of the covariance."""
-        centre, unravel = ravel_pytree(self.mean)
-        return jax.vmap(unravel)(centre + self.covariance.sample(key, num))
+        return _draw(self.mean, self.covariance, num, key)
 
     def log_prob(self, params: Params) -> Float[Array, ""]:
         """Log density at one setting of the parameters."""
@@ -73,6 +72,12 @@ class Gaussian(AbstractPosterior):
     def predictive_model(self) -> Any:
         """The model, or its linearisation."""
         return Linearised(self.model) if self.linearised else self.model
+
+
+@eqx.filter_jit
+def _draw(mean: Params, covariance: AbstractCovariance, num: int, key: PRNGKeyArray) -> Params:
+    centre, unravel = ravel_pytree(mean)
+    return jax.vmap(unravel)(centre + covariance.sample(key, num))
 
 
 @register
