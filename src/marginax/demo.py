@@ -22,6 +22,7 @@ from marginax.predict import RegressionPrediction
 X = np.array([1.1, 2.3, 3.3, 3.9, 9.6, 10.1, 11.3, 4.7, 8.2, 5.9])
 QUESTION = 7.0
 GRID = np.linspace(-3.0, 16.0, 191)
+_ASKED = int(np.abs(GRID - QUESTION).argmin())  # the question is one of the points of the grid
 
 # With 25 times as many weights as measurements the best bound of independent weights is found by ignoring the data.
 _ON_TEN_POINTS: dict[str, AbstractMethod] = {
@@ -36,18 +37,17 @@ class Answer:
     """What one method says."""
 
     name: str
-    at_question: RegressionPrediction
-    on_grid: RegressionPrediction
+    prediction: RegressionPrediction
     seconds: float
 
     def row(self) -> tuple[str, ...]:
         """Cells of the table."""
-        lower, upper = self.at_question.interval(0.9)
-        epistemic, aleatoric = np.sqrt(self.at_question.epistemic[0]), np.sqrt(self.at_question.aleatoric[0])
+        lower, upper = self.prediction.interval(0.9)
+        epistemic, aleatoric = np.sqrt(self.prediction.epistemic[_ASKED]), np.sqrt(self.prediction.aleatoric[_ASKED])
         return (
             self.name,
-            f"{self.at_question.mean[0]:.2f}",
-            f"{lower[0]:.2f} to {upper[0]:.2f}",
+            f"{self.prediction.mean[_ASKED]:.2f}",
+            f"{lower[_ASKED]:.2f} to {upper[_ASKED]:.2f}",
             f"{epistemic:.2f}",
             f"{aleatoric:.2f}",
             f"{self.seconds:.1f}",
@@ -64,16 +64,16 @@ def measure() -> tuple[np.ndarray, np.ndarray]:
 
 
 def ask(method: AbstractMethod, name: str, *, key: int = 0) -> Answer:
-    """Fit by one method and predict at the question and on a grid."""
+    """Fit by one method and predict on a grid."""
     x, y = measure()
     net = MLP(in_size=1, hidden=(50,), out_size=2, activation=jax.nn.silu, key=key)
     model = Model(net, likelihood=likelihoods.Gaussian(scale=likelihoods.FromNetwork(min_scale=0.02)))
     began = time.perf_counter()
     posterior = fit(model, standardise((x, y)), method, key=key, progress=False)
-    # All inputs at once, and as many networks for every sampler: what one method has compiled serves the next.
-    prediction = posterior.predict(np.append(GRID, QUESTION)[:, None], num_samples=400)
+    # As many networks for every sampler: what one method has compiled serves the next.
+    prediction = posterior.predict(GRID[:, None], num_samples=400)
     assert isinstance(prediction, RegressionPrediction)
-    answer = Answer(name, prediction[-1:], prediction[:-1], 0.0)
+    answer = Answer(name, prediction, 0.0)
     answer.row()
     return replace(answer, seconds=time.perf_counter() - began)
 
@@ -97,7 +97,7 @@ def draw(answers: list[Answer], path: Path) -> None:
         layout="constrained",
     )
     for ax, answer in zip(axes.flat, answers, strict=False):
-        plot_band(ax, GRID, answer.on_grid, data=measure())
+        plot_band(ax, GRID, answer.prediction, data=measure())
         ax.plot(GRID, 3 * GRID, ":", color="black", lw=1, label="y = 3x")
         ax.axvline(QUESTION, color="C3", lw=1, ls="--", label=f"x = {QUESTION:g}?")
         ax.set_title(answer.name, fontsize=11)

@@ -6,11 +6,13 @@ key, so where chunks begin and end leaves no trace in the result.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AxisType, Mesh, PartitionSpec
 from jaxtyping import Array, Key, PRNGKeyArray, PyTree
@@ -65,6 +67,26 @@ def chain_mesh(num_chains: int) -> Mesh | None:
     if count == 1:
         return None
     return jax.make_mesh((count,), ("chain",), (AxisType.Auto,), devices=devices[:count])
+
+
+def spread_chains(states: PyTree, mesh: Mesh | None) -> PyTree:
+    """States with each chain on its device. They go by way of the host, where slicing needs no compiled program."""
+    if mesh is None:
+        return states
+    place = jax.NamedSharding(mesh, PartitionSpec("chain"))
+
+    def put(leaf: Array) -> Array:
+        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        data = jax.device_put(np.asarray(jax.random.key_data(leaf) if is_key else leaf), place)
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf)) if is_key else data
+
+    return jax.tree.map(put, states)
+
+
+@partial(jax.jit, static_argnums=1)
+def chain_keys(key: PRNGKeyArray, num_chains: int) -> Key[Array, " chains"]:
+    """One key for each chain."""
+    return jax.vmap(lambda chain: jax.random.fold_in(key, chain))(jnp.arange(num_chains))
 
 
 def data_key(key: PRNGKeyArray, phase: Array | int) -> PRNGKeyArray:

@@ -24,11 +24,13 @@ from marginax.files import FileError, GrowingArrays, GrowingFile
 from marginax.infer._checkpoint import RunDirectory
 from marginax.infer._chunk import (
     Fixed,
+    chain_keys,
     chain_mesh,
     data_key,
     finite_chains,
     program_of,
     run_chunk,
+    spread_chains,
     start_chains,
     traced_numbers,
 )
@@ -80,8 +82,7 @@ class Run:
             cursor, (states, memories), files = restored
             self.kept = dict(files)
             self._set_cursor(cursor)
-        if mesh is not None:
-            states = jax.device_put(states, jax.NamedSharding(mesh, jax.P("chain")))
+        states = spread_chains(states, mesh)
         with Progress(progress) as bar, Interrupt() as interrupt:
             while self.phase < len(phases):
                 phase = phases[self.phase]
@@ -141,8 +142,7 @@ class Run:
         if not source.on_host:
             place = jax.NamedSharding(mesh, jax.P()) if mesh is not None else None
             source = jax.tree.map(lambda a: jax.device_put(a, place) if eqx.is_array_like(a) else a, source)
-        keys = jax.vmap(lambda chain: jax.random.fold_in(self.key, chain))(jnp.arange(self.num_chains))
-        return model, source, keys, mesh
+        return model, source, spread_chains(chain_keys(self.key, self.num_chains), mesh), mesh
 
     @property
     def _phases(self) -> tuple[Phase, ...]:

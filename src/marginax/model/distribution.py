@@ -39,6 +39,11 @@ class AbstractDistribution(eqx.Module):
         """Variance; infinite where the second moment does not exist."""
         raise self._missing("variance")
 
+    @property
+    def median(self) -> Array:
+        """The value that half of the draws exceed."""
+        return self.icdf(0.5)
+
     def cdf(self, value: ArrayLike) -> Array:
         """Probability of a value at most this large."""
         raise self._missing("cdf")

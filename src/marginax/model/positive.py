@@ -108,6 +108,10 @@ class LogNormal(AbstractDistribution):
         square = jnp.square(self.scale)
         return jnp.expm1(square) * jnp.exp(2 * self.loc + square)
 
+    @property
+    def median(self) -> Array:
+        return jnp.exp(self.loc)
+
     def log_prob(self, value: ArrayLike) -> Array:
         positive, value = _on_positive(value)
         log_value = jnp.log(value)

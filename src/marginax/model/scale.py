@@ -40,9 +40,10 @@ def check_scale(scale: object, *, name: str = "scale") -> None:
         raise ValueError(f"{name} must be > 0 and finite, got {scale}")
 
 
+@eqx.filter_jit
 def initial_log_scale(prior: Positive, shape: tuple[int, ...]) -> Float[Array, "..."]:
     """Start a learned scale at the median of its prior."""
-    return jnp.broadcast_to(jnp.log(prior.icdf(jnp.asarray(0.5))), shape)
+    return jnp.broadcast_to(jnp.log(prior.median), shape)
 
 
 def log_prior_of_log(prior: Positive, log_scale: Float[Array, "..."]) -> Float[Array, ""]:
