@@ -17,6 +17,7 @@ from marginax.infer import (
     FullRank,
     MeanField,
     MetropolisHastings,
+    ParallelTempering,
     StickingTheLanding,
 )
 
@@ -27,8 +28,12 @@ EXACT = {
     "MALA": MALA(500, 63, thin=150),
     "MetropolisHastings": MetropolisHastings(2000, 63, thin=400),
     "AdjustedMCLMC": AdjustedMCLMC(300, 63, thin=6),
+    "ParallelTempering": ParallelTempering(300, 63, thin=10, num_temperatures=3, hottest=4.0),
 }
 PROBLEMS = {
+    "beta-binomial": (testing.beta_binomial(), testing.weights_and_fit),
+    "gamma-Poisson": (testing.gamma_poisson(), testing.weights_and_fit),
+    "Dirichlet-multinomial": (testing.dirichlet_multinomial(), testing.weights_and_fit),
     "linear regression": (testing.linear_regression(3), testing.weights_and_fit),
     "logistic regression": (testing.logistic_regression(), testing.weights_and_fit),
     "one tanh unit": (testing.tanh_network(1), testing.functions_and_fit),

@@ -26,10 +26,14 @@ EXACT = {
     "MALA": MALA(1500, 2500, thin=30),
     "MetropolisHastings": MetropolisHastings(4000, 2500, thin=60),
     "AdjustedMCLMC": AdjustedMCLMC(500, 2500),
+    "ParallelTempering": ParallelTempering(500, 2500, thin=3, num_temperatures=3, hottest=4.0),
 }
 ALL = EXACT | {"MCLMC": MCLMC(1500, 2500, thin=20)}
 QUICK = {"linear regression": testing.linear_regression(3), "logistic regression": testing.logistic_regression()}
 MORE = {
+    "beta-binomial": testing.beta_binomial(),
+    "gamma-Poisson": testing.gamma_poisson(),
+    "Dirichlet-multinomial": testing.dirichlet_multinomial(),
     "linear regression in 10 dimensions": testing.linear_regression(10),
     "unknown noise": testing.linear_regression_unknown_noise(),
     "correlated normal": testing.correlated_normal(5, 0.75),

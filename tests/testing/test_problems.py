@@ -10,6 +10,9 @@ from marginax import testing
 
 PROBLEMS = [
     testing.gaussian_mean,
+    testing.beta_binomial,
+    testing.gamma_poisson,
+    testing.dirichlet_multinomial,
     lambda: testing.linear_regression(1),
     lambda: testing.linear_regression(50, condition_number=1e4),
     lambda: testing.linear_layer(3),
@@ -64,8 +67,13 @@ def test_correlated_normal_has_that_correlation(correlation):
     assert covariance == pytest.approx((1 - correlation) * np.eye(20) + correlation, abs=2e-4)
 
 
-@pytest.mark.parametrize("make", [testing.linear_regression_unknown_noise, testing.logistic_regression])
-def test_quadrature_agrees_with_importance_sampling(make):
+CONJUGATE = [testing.beta_binomial, testing.gamma_poisson, testing.dirichlet_multinomial]
+
+
+@pytest.mark.parametrize(
+    "make", [testing.linear_regression_unknown_noise, testing.logistic_regression, *CONJUGATE], ids=lambda m: m.__name__
+)
+def test_truth_agrees_with_importance_sampling(make):
     problem = make()
     rng = np.random.default_rng(0)
     # a Student t around the mode, wide enough to cover the posterior
@@ -87,7 +95,9 @@ def test_quadrature_agrees_with_importance_sampling(make):
 
 
 @pytest.mark.parametrize(
-    "problem", [testing.linear_regression_unknown_noise(), testing.logistic_regression()], ids=repr
+    "problem",
+    [testing.linear_regression_unknown_noise(), testing.logistic_regression(), *(make() for make in CONJUGATE)],
+    ids=repr,
 )
 def test_mode_is_the_maximum_of_the_log_joint(problem):
     steps = 1e-3 * np.concatenate([np.eye(problem.size), -np.eye(problem.size)])

@@ -17,10 +17,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from marginax.files import register
 from marginax.model import distributions as dist
+from marginax.model.conjugate_priors import LogGamma, LogitBeta
 from marginax.model.distributions import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal
+from marginax.model.prior import AbstractPrior, Hyper, Leaf
 from marginax.model.scale import Positive, check_scale, initial_log_scale, log_prior_of_log
-
-Hyper = dict[str, Array]
 
 __all__ = [
     "AbstractPrior",
@@ -34,19 +34,13 @@ __all__ = [
     "InverseGamma",
     "Laplace",
     "Leaf",
+    "LogGamma",
     "LogNormal",
+    "LogitBeta",
     "Normal",
     "ScaleMixture",
     "StudentT",
 ]
-
-
-class Leaf(eqx.Module):
-    """What a prior may know of a leaf: its path in the network, shape, and number of inputs (None for biases)."""
-
-    path: str = eqx.field(static=True)
-    shape: tuple[int, ...] = eqx.field(static=True)
-    fan_in: int | None = eqx.field(static=True)
 
 
 @register
@@ -94,47 +88,6 @@ def _scale_at(scale: PriorScale, leaf: Leaf, hyper: Hyper) -> Array | float:
 def _check_prior_scale(scale: object) -> None:
     if not isinstance(scale, FanIn):
         check_scale(scale)
-
-
-class AbstractPrior(eqx.Module):
-    """Log density and draws of one leaf, given hyperparameters that may have a prior of their own."""
-
-    @abc.abstractmethod
-    def log_prob(self, value: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
-        """Log density of the leaf given its hyperparameters."""
-
-    @abc.abstractmethod
-    def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
-        """A draw of the leaf given its hyperparameters."""
-
-    def expected_log_prob(self, mean: Array, scale: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""] | None:
-        """Expectation of `log_prob` over independent normal weights with these moments; None if there is no formula."""
-        del mean, scale, leaf, hyper
-        return None
-
-    def init(self, leaf: Leaf) -> Hyper:
-        """Starting values of the hyperparameters, unconstrained."""
-        del leaf
-        return {}
-
-    def log_hyperprior(self, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
-        """Log density of the hyperparameters in their unconstrained coordinates."""
-        del leaf, hyper
-        return jnp.zeros(())
-
-    def sample_hyper(self, leaf: Leaf, *, key: PRNGKeyArray) -> Hyper:
-        """A draw of the hyperparameters."""
-        del leaf, key
-        return {}
-
-    def at(self, path: str) -> "AbstractPrior":
-        """The prior of the leaf at a path."""
-        del path
-        return self
-
-    def check(self, paths: list[str]) -> None:
-        """Raise if the prior does not fit a network with these leaves."""
-        del paths
 
 
 class AbstractScaled(AbstractPrior):

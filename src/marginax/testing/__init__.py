@@ -7,6 +7,14 @@ from marginax.testing.calibration import (
     weights_and_fit,
 )
 from marginax.testing.conformance import check_method
+from marginax.testing.conjugate import (
+    BetaBinomial,
+    DirichletMultinomial,
+    GammaPoisson,
+    beta_binomial,
+    dirichlet_multinomial,
+    gamma_poisson,
+)
 from marginax.testing.linear import (
     LinearGaussian,
     correlated_normal,
@@ -30,8 +38,11 @@ from marginax.testing.unknown_noise import LinearUnknownNoise, linear_regression
 
 __all__ = [
     "AbstractProblem",
+    "BetaBinomial",
     "Calibration",
+    "DirichletMultinomial",
     "ExactPrediction",
+    "GammaPoisson",
     "LinearGaussian",
     "LinearUnknownNoise",
     "Logistic",
@@ -39,6 +50,7 @@ __all__ = [
     "TanhNetwork",
     "assert_moments_match",
     "assert_posterior_matches",
+    "beta_binomial",
     "check_batches",
     "check_log_density",
     "check_method",
@@ -46,7 +58,9 @@ __all__ = [
     "check_moments",
     "coordinates",
     "correlated_normal",
+    "dirichlet_multinomial",
     "functions_and_fit",
+    "gamma_poisson",
     "gaussian_mean",
     "linear_layer",
     "linear_regression",

@@ -102,9 +102,9 @@ class Logistic(AbstractProblem):
         """By quadrature."""
         return self._moments[1]
 
-    def conditional_mean(self, output: Float[np.ndarray, "*s m"]) -> Float[np.ndarray, "*s m"]:
+    def conditional_mean(self, output: Float[np.ndarray, "*s m k"]) -> Float[np.ndarray, "*s m"]:
         """The probability of label 1."""
-        return _sigmoid(output)
+        return _sigmoid(output[..., 0])
 
     def predictive(self, x: Float[np.ndarray, "m 2"]) -> ExactPrediction:
         """The probability of label 1; its variance over the posterior; the variance of the label given it."""

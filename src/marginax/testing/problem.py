@@ -105,9 +105,9 @@ class AbstractProblem(abc.ABC):
         """The maximum of `log_joint`."""
         raise self._missing("mode")
 
-    def conditional_mean(self, output: Float[np.ndarray, "*s m"]) -> Float[np.ndarray, "*s m"]:
-        """Expected target given the network's output."""
-        return output
+    def conditional_mean(self, output: Float[np.ndarray, "*s m k"]) -> Float[np.ndarray, "*s m"]:
+        """Expected target given the network's outputs."""
+        return output[..., 0]
 
     # ---- between parameters and coordinates
 

@@ -133,7 +133,7 @@ def assert_posterior_matches(
             name=f"{problem.name}, parameters",
         )
     outputs = np.asarray(_outputs(problem.model, problem.unflatten(theta), jnp.asarray(problem.x_new)))
-    functions = problem.conditional_mean(np.asarray(outputs[..., 0], np.float64))
+    functions = problem.conditional_mean(np.asarray(outputs, np.float64))
     truth = problem.predictive(problem.x_new)
     assert_moments_match(
         functions,
