@@ -51,7 +51,7 @@ def test_classification_has_its_names():
     np.testing.assert_allclose(
         prediction.entropy, prediction.expected_entropy + prediction.mutual_information, atol=1e-5
     )
-    assert prediction.log_prob(labels).mean() > -0.6
+    assert prediction.log_prob(labels).mean() > -0.6  # chance is -1.1; the mode itself, pulled in by the prior, -0.57
 
 
 def test_modules_that_are_loaded_on_demand_are_there():
