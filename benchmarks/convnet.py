@@ -3,7 +3,9 @@
     make bench NAME=convnet
     make bench NAME="convnet --epochs 5 --set fashion_mnist"
 
-Gal & Ghahramani (2015). Weight scaling is one pass without dropout through the same weights.
+Gal & Ghahramani (2015). Weight scaling is one pass without dropout through the same weights. Which of the two explains
+the test labels better depends on the rate: at 0.5 and 0.25 ten epochs leave the average less sure than it could be, at
+0.1 the single pass is too sure.
 """
 
 import argparse
@@ -19,8 +21,8 @@ def main(arguments: list[str]) -> None:
     """Train, predict both ways, print a table, save the record."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks convnet", description=__doc__)
     parser.add_argument("--set", default="mnist", choices=("mnist", "fashion_mnist"))
-    parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--rate", type=float, default=0.5, help="of dropout (default 0.5)")
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--rate", type=float, default=0.1, help="of dropout (default 0.1)")
     parser.add_argument("--samples", type=int, default=50, help="draws to average over (default 50)")
     options = parser.parse_args(arguments)
     import jax
@@ -29,7 +31,11 @@ def main(arguments: list[str]) -> None:
 
     load = {"mnist": mx.data.load_mnist, "fashion_mnist": mx.data.load_fashion_mnist}[options.set]
     (x, y), (x_test, y_test) = load("train"), load("test")
-    model = mx.Model(mx.nets.LeNet(dropout=options.rate, key=0), likelihood=mx.likelihoods.Categorical())
+    model = mx.Model(
+        mx.nets.LeNet(dropout=options.rate, key=0),
+        likelihood=mx.likelihoods.Categorical(),
+        prior=mx.priors.Normal(1.0),
+    )
     began = time.perf_counter()
     method = mx.infer.MCDropout(num_epochs=options.epochs, optimiser=mx.infer.Adam(1e-3))
     posterior = mx.fit(model, (x, y), method, key=0)

@@ -86,7 +86,9 @@ class IVON(AbstractMethod):
         """At rest where the chain starts."""
         del key
         curvature = jax.tree.map(lambda leaf: jnp.full(leaf.shape, self.initial_curvature, leaf.dtype), params)
-        scale = self._scale(curvature, prior_curvature(model, params, batch.num_examples), batch.num_examples)
+        delta = prior_curvature(model, params, batch.num_examples)
+        variance = self.temperature / batch.num_examples
+        scale = jax.tree.map(lambda h, d: jnp.sqrt(variance / (h + d)), curvature, delta)
         return IVONState(params, jax.tree.map(jnp.zeros_like, params), curvature, scale, jnp.zeros((), jnp.int32))
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
@@ -111,22 +113,17 @@ class IVON(AbstractMethod):
         rate = self.learning_rate * self.schedule.factor(state.count / num_steps)
         unbias = 1.0 / (1.0 - self.b1 ** (state.count + 1))
         momentum = jax.tree.map(lambda a, g: self.b1 * a + (1.0 - self.b1) * g, state.momentum, gradient)
-        curvature = jax.tree.map(self._curvature, state.curvature, delta, gradient, noise, state.scale)
+        weight = num_examples / self.temperature  # s^2 = 1 / (weight (h + delta)): one division serves all below
 
-        def move(m: Array, a: Array, r: Array, h: Array, d: Array) -> Array:
-            return m - rate * (a * unbias + r) / (h + d)
+        def learn(h: Array, d: Array, g: Array, e: Array, s: Array) -> Array:
+            quick, estimate = 1.0 - self.b2, g * e * s * ((h + d) * weight)
+            return self.b2 * h + quick * estimate + 0.5 * quick**2 * (h - estimate) ** 2 * (s * s * weight)
 
-        params = jax.tree.map(move, mean, momentum, pull, curvature, delta)
-        scale = self._scale(curvature, delta, num_examples)
+        curvature = jax.tree.map(learn, state.curvature, delta, gradient, noise, state.scale)
+        inverse = jax.tree.map(lambda h, d: 1.0 / (h + d), curvature, delta)
+        params = jax.tree.map(lambda m, a, r, i: m - rate * (a * unbias + r) * i, mean, momentum, pull, inverse)
+        scale = jax.tree.map(lambda i: jnp.sqrt(i * (1.0 / weight)), inverse)
         return IVONState(params, momentum, curvature, scale, state.count + 1), IVONInfo(log_likelihood)
-
-    def _curvature(self, h: Array, delta: Array, gradient: Array, noise: Array, scale: Array) -> Array:
-        estimate = gradient * noise / scale
-        quick = 1.0 - self.b2
-        return self.b2 * h + quick * estimate + 0.5 * quick**2 * (h - estimate) ** 2 / (h + delta)
-
-    def _scale(self, curvature: Params, delta: Params, num_examples: int) -> Params:
-        return jax.tree.map(lambda h, d: jnp.sqrt(self.temperature / (num_examples * (h + d))), curvature, delta)
 
     def posterior(self, model: Model, state: IVONState, draws: PyTree, infos: Infos) -> AbstractPosterior:
         """A normal with independent weights for each chain."""
