@@ -1,16 +1,12 @@
 """Stochastic-gradient samplers reach their DISCRETISED stationary laws, which are known on a normal posterior."""
 
-from typing import ClassVar
-
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import marginax as mx
 from marginax import testing
-from marginax.data import AbstractSource, Arrays, Batch, Minibatches
+from marginax.data import Minibatches
 from marginax.infer import (
     MAP,
     SGHMC,
@@ -30,27 +26,8 @@ VARIANCE = float(PROBLEM.covariance[0, 0])  # s^2
 PRECISION = 1 / VARIANCE
 
 
-class IndependentBatches(AbstractSource):
-    """Rows drawn anew, with replacement, for every step: the noise that the textbook laws assume."""
-
-    on_host: ClassVar[bool] = False
-    data: Arrays
-    batch_size: int = eqx.field(static=True)
-
-    @property
-    def spec(self):
-        return self.data.spec
-
-    def batch(self, step, *, key):
-        rows = jax.random.randint(jax.random.fold_in(key, step), (self.batch_size,), 0, self.data.num_examples)
-        return Batch(jnp.asarray(self.data.x)[rows], jnp.asarray(self.data.y)[rows], rows, self.data.num_examples)
-
-    def examples(self, num):
-        return self.data.x[:num], self.data.y[:num]
-
-
-def independent() -> IndependentBatches:
-    return IndependentBatches(Arrays(PROBLEM.x.astype(np.float32), PROBLEM.y.astype(np.float32)), BATCH)
+def independent() -> testing.IndependentBatches:
+    return testing.IndependentBatches(PROBLEM.data, BATCH)
 
 
 def gradient_variance() -> float:

@@ -32,6 +32,7 @@ from marginax.infer.sgld import SGLD, MinibatchMetropolis
 from marginax.infer.sgnht import SGNHT
 from marginax.infer.stochastic_activations import StochasticActivations
 from marginax.infer.svgd import SVGD
+from marginax.infer.swag import SWAG
 from marginax.infer.tempering import ParallelTempering
 from marginax.infer.variational_dropout import LogUniform, VariationalDropout
 from marginax.infer.vi import VI
@@ -51,6 +52,7 @@ __all__ = [
     "SGLD",
     "SGNHT",
     "SVGD",
+    "SWAG",
     "VI",
     "AbstractHook",
     "AbstractMethod",

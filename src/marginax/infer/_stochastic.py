@@ -11,6 +11,7 @@ others.
 """
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -187,7 +188,7 @@ class AbstractStochasticSampler(AbstractMethod):
         if self.training is not None:
             phases += (begin_by_training(self.training, num_examples, batch_size),)
         if self.step_size is None:
-            phases += (Phase("curvature", 1, curvature_step, enter=_at_rest, leave=_with_curvature),)
+            phases += (look_at_curvature(),)
         if self.variance_reduction is not None:
             phases += (Phase("anchor", -(-num_examples // batch_size), self.anchor_step),)
         return phases
@@ -253,11 +254,16 @@ class CurvatureInfo(eqx.Module):
     curvature: Array
 
 
-def _at_rest(state: StochasticState) -> AtRest:
+def look_at_curvature() -> Phase:
+    """A phase of one step, for any state with `params` and `curvature`."""
+    return Phase("curvature", 1, curvature_step, enter=_at_rest, leave=_with_curvature)
+
+
+def _at_rest(state: Any) -> AtRest:
     return AtRest(state.params, state.curvature)
 
 
-def _with_curvature(state: StochasticState, part: AtRest) -> StochasticState:
+def _with_curvature(state: Any, part: AtRest) -> Any:
     return eqx.tree_at(lambda s: (s.params, s.curvature), state, (part.params, part.curvature))
 
 

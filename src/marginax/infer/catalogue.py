@@ -26,6 +26,7 @@ from marginax.infer.sgld import SGLD
 from marginax.infer.sgnht import SGNHT
 from marginax.infer.stochastic_activations import StochasticActivations
 from marginax.infer.svgd import SVGD
+from marginax.infer.swag import SWAG
 from marginax.infer.tempering import ParallelTempering
 from marginax.infer.variational_dropout import VariationalDropout
 from marginax.infer.vi import VI
@@ -51,6 +52,7 @@ def catalogue() -> tuple[Entry, ...]:
         (MLE(), "you want the classical fit to compare with; a point", "1 training run"),
         (MAP(), "you want one good network; a point, and a start for others", "1 training run"),
         (Laplace(), "you have a trained network and want its uncertainty", "MAP and one epoch more"),
+        (SWAG(), "you train by SGD anyway, and the data come in batches", "MAP and 100 epochs more"),
         (DeepEnsemble(), "you want good predictions with little thought", "10 training runs"),
         (AnchoredEnsemble(), "an ensemble that is Bayesian: exact for linear models", "10 training runs"),
         (MCDropout(), "you train with dropout anyway: uncertainty for free", "1 training run"),

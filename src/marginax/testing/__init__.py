@@ -1,5 +1,6 @@
 """Exact posteriors to compare with, and checks that every method must pass: for ours, and for yours."""
 
+from marginax.testing.batches import IndependentBatches
 from marginax.testing.calibration import (
     Calibration,
     functions_and_fit,
@@ -43,6 +44,7 @@ __all__ = [
     "DirichletMultinomial",
     "ExactPrediction",
     "GammaPoisson",
+    "IndependentBatches",
     "LinearGaussian",
     "LinearUnknownNoise",
     "Logistic",
