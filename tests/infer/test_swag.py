@@ -75,7 +75,7 @@ def test_chains_are_a_mixture_and_predictions_are_good():
     x = rng.uniform(-2, 2, size=(200, 1))
     y = np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=200)
     model = mx.Model(mx.nets.MLP(1, (20,), 1, activation=jax.nn.tanh, key=0), mx.likelihoods.Gaussian(0.2))
-    method = SWAG(10, 20, training=MAP(num_epochs=100))
+    method = SWAG(10, 20, training=MAP(num_epochs=200, batch_size=32))
     posterior = mx.fit(model, mx.data.standardise((x, y)), method, key=0, num_chains=2)
     assert len(posterior.components) == 2
     assert set(posterior.record.num_steps) == {"train", "curvature", "collect"}
