@@ -23,7 +23,8 @@ def test_blocks_are_threefry():
     keys = jax.random.wrap_key_data(jnp.asarray([0x13198A2E, 0x03707344], jnp.uint32))
     rounds, _random._ROUNDS = _random._ROUNDS, 20
     try:
-        first, second = _random._threefry(keys, jnp.asarray(0x243F6A88, jnp.uint32), 0x85A308D3)
+        index, stream = (jnp.asarray(word, jnp.uint32) for word in (0x243F6A88, 0x85A308D3))
+        first, second = _random._rounds.__wrapped__(jax.random.key_data(keys), index, stream)
     finally:
         _random._ROUNDS = rounds
     assert (int(first), int(second)) == (0xC4923A9C, 0x483DF7A0)

@@ -126,12 +126,18 @@ def new_noise_for_each(self, xs, *, key=None):
     return rules.map_examples(lambda p, x, n: rules._disturb(*p, n)(x), parts, xs, found)
 
 
-def no_data_size(self, curvature, delta, num_examples):
-    return jax.tree.map(lambda h, d: jnp.sqrt(self.temperature / (h + d)), curvature, delta)
+def variance_for_scale(self, inverse, weight):
+    del self
+    return jax.tree.map(lambda i: i / weight, inverse)
 
 
-def wrong_sign(self, h, delta, gradient, noise, scale):
-    return CURVATURE(self, h, delta, -gradient, noise, scale)
+def prior_for_each(model, params, num_examples):
+    del num_examples
+    return PRIOR_CURVATURE(model, params, 1)
+
+
+def wrong_sign(self, weight, h, delta, gradient, noise, scale):
+    return CURVATURE(self, weight, h, delta, -gradient, noise, scale)
 
 
 def attraction(particles, gradients):
@@ -147,6 +153,7 @@ def unscaled(self, params, batch, *, key=None, noise=None):
 CLOSED = divergences.ClosedForm.terms
 NORMAL = priors.Normal.expected_log_prob
 CURVATURE = ivon.IVON._curvature
+PRIOR_CURVATURE = ivon.prior_curvature
 DIRECTION = svgd.stein_direction
 
 BUGS = [
@@ -162,7 +169,8 @@ BUGS = [
     Bug("dropout off at prediction", stochastic, "noisy_network", off_at_prediction, dropout_variance),
     Bug("one mask for a batch in training", rules.Perturbed, "call_batch", same_noise_for_all, own_noise),
     Bug("a mask for each input of a draw", rules.Perturbed, "call_batch", new_noise_for_each, one_function),
-    Bug("IVON without the size of the data", ivon.IVON, "_scale", no_data_size, ivon_optimum),
+    Bug("IVON with a variance for a scale", ivon.IVON, "_scale", variance_for_scale, ivon_optimum),
+    Bug("IVON with the prior counted for every example", ivon, "prior_curvature", prior_for_each, ivon_optimum),
     Bug("IVON with the sign of curvature turned", ivon.IVON, "_curvature", wrong_sign, ivon_optimum),
     Bug("particles attract", svgd, "stein_direction", attraction, variational.test_particles_find_a_normal_posterior),
 ]

@@ -13,6 +13,8 @@ slope of minus their log density at m; unknowns besides the weights have no $\de
 loss.
 """
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -87,8 +89,8 @@ class IVON(AbstractMethod):
         del key
         curvature = jax.tree.map(lambda leaf: jnp.full(leaf.shape, self.initial_curvature, leaf.dtype), params)
         delta = prior_curvature(model, params, batch.num_examples)
-        variance = self.temperature / batch.num_examples
-        scale = jax.tree.map(lambda h, d: jnp.sqrt(variance / (h + d)), curvature, delta)
+        inverse = jax.tree.map(lambda h, d: 1.0 / (h + d), curvature, delta)
+        scale = self._scale(inverse, batch.num_examples / self.temperature)
         return IVONState(params, jax.tree.map(jnp.zeros_like, params), curvature, scale, jnp.zeros((), jnp.int32))
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
@@ -113,17 +115,24 @@ class IVON(AbstractMethod):
         rate = self.learning_rate * self.schedule.factor(state.count / num_steps)
         unbias = 1.0 / (1.0 - self.b1 ** (state.count + 1))
         momentum = jax.tree.map(lambda a, g: self.b1 * a + (1.0 - self.b1) * g, state.momentum, gradient)
-        weight = num_examples / self.temperature  # s^2 = 1 / (weight (h + delta)): one division serves all below
-
-        def learn(h: Array, d: Array, g: Array, e: Array, s: Array) -> Array:
-            quick, estimate = 1.0 - self.b2, g * e * s * ((h + d) * weight)
-            return self.b2 * h + quick * estimate + 0.5 * quick**2 * (h - estimate) ** 2 * (s * s * weight)
-
+        weight = num_examples / self.temperature
+        learn = partial(self._curvature, weight)
         curvature = jax.tree.map(learn, state.curvature, delta, gradient, noise, state.scale)
-        inverse = jax.tree.map(lambda h, d: 1.0 / (h + d), curvature, delta)
+        inverse = jax.tree.map(lambda h, d: 1.0 / (h + d), curvature, delta)  # one division serves mean and scale
         params = jax.tree.map(lambda m, a, r, i: m - rate * (a * unbias + r) * i, mean, momentum, pull, inverse)
-        scale = jax.tree.map(lambda i: jnp.sqrt(i * (1.0 / weight)), inverse)
+        scale = self._scale(inverse, weight)
         return IVONState(params, momentum, curvature, scale, state.count + 1), IVONInfo(log_likelihood)
+
+    def _curvature(
+        self, weight: Array | float, h: Array, delta: Array, gradient: Array, noise: Array, s: Array
+    ) -> Array:
+        """Where 1 / s^2 = weight (h + delta), so that nothing has to be divided."""
+        estimate = gradient * noise * s * ((h + delta) * weight)
+        quick = 1.0 - self.b2
+        return self.b2 * h + quick * estimate + 0.5 * quick**2 * (h - estimate) ** 2 * (s * s * weight)
+
+    def _scale(self, inverse: Params, weight: Array | float) -> Params:
+        return jax.tree.map(lambda i: jnp.sqrt(i * (1.0 / weight)), inverse)
 
     def posterior(self, model: Model, state: IVONState, draws: PyTree, infos: Infos) -> AbstractPosterior:
         """A normal with independent weights for each chain."""
