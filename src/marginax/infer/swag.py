@@ -58,7 +58,7 @@ class SWAG(AbstractMethod):
         learning_rate: of the mean loss per example; the larger, the wider the posterior. By default, a tenth of the
             inverse of the largest curvature.
         momentum: in [0, 1).
-        batch_size: of the steps, and of the training unless that has its own.
+        batch_size: of all steps, those of the training too.
         training: how the first mode is found.
     """
 
