@@ -9,7 +9,7 @@ from types import ModuleType
 
 from marginax import curvature, data, infer, nets, posterior, predict
 from marginax.files import register, register_function
-from marginax.infer import fit, resume, use_cores
+from marginax.infer import LargestVariance, fit, resume, use_cores
 from marginax.model import All, LastLayer, Model, Paths, likelihoods, priors
 from marginax.posterior import load
 
@@ -26,6 +26,7 @@ def __getattr__(name: str) -> ModuleType:
 
 __all__ = [
     "All",
+    "LargestVariance",
     "LastLayer",
     "Model",
     "Paths",

@@ -62,7 +62,7 @@ def _posterior(kind):
         parts = [Gaussian(MODEL, _mean(seed), _covariance("dense"), SPEC) for seed in (0, 1)]
         return Mixture([*parts, _posterior("draws")], weights=np.array([0.2, 0.5, 0.3]))
     if kind == "linearised":
-        return Gaussian(MODEL, _mean(), _covariance("blocks"), SPEC, linearised=True)
+        return Gaussian(MODEL, _mean(), _covariance("blocks"), SPEC, predictive=mx.predict.Linearised())
     return Gaussian(MODEL, _mean(), _covariance(kind), SPEC)
 
 

@@ -1,39 +1,84 @@
-"""Curvature of the log posterior, and the structured normal distributions that it gives."""
+"""Curvature of the log likelihood, and the structured normal distributions that it gives."""
 
+from marginax.curvature.blocks import BlockCovariance, FixedCovariance, KroneckerCovariance, SubsetCovariance
+from marginax.curvature.cost import Cost, check_memory, estimate
 from marginax.curvature.covariances import (
     AbstractCovariance,
-    BlockCovariance,
     DenseCovariance,
     DiagonalCovariance,
-    FixedCovariance,
     KeptCovariance,
-    KroneckerCovariance,
     LowRankCovariance,
+    ReducedCovariance,
+)
+from marginax.curvature.jacobians import Jacobian
+from marginax.curvature.kinds import (
+    GGN,
+    AbstractKind,
+    BatchCurvature,
+    EmpiricalFisher,
+    Hessian,
+    MonteCarloFisher,
+)
+from marginax.curvature.listening import Plan, plan_for, pull_back
+from marginax.curvature.prior import prior_precision
+from marginax.curvature.results import (
+    AbstractCurvature,
+    BlockCurvature,
+    DenseCurvature,
+    DiagonalCurvature,
+    FactoredCurvature,
+    ReducedCurvature,
 )
 from marginax.curvature.structures import (
     AbstractStructure,
+    BlockDiagonal,
+    CorrectedKronecker,
+    Dense,
     Diagonal,
+    Extent,
+    Functional,
     Kronecker,
-    add_batch,
-    covariance_of,
-    prior_precision,
-    start_sums,
+    LowRank,
 )
 
 __all__ = [
+    "GGN",
     "AbstractCovariance",
+    "AbstractCurvature",
+    "AbstractKind",
     "AbstractStructure",
+    "BatchCurvature",
     "BlockCovariance",
+    "BlockCurvature",
+    "BlockDiagonal",
+    "CorrectedKronecker",
+    "Cost",
+    "Dense",
     "DenseCovariance",
+    "DenseCurvature",
     "Diagonal",
     "DiagonalCovariance",
+    "DiagonalCurvature",
+    "EmpiricalFisher",
+    "Extent",
+    "FactoredCurvature",
     "FixedCovariance",
+    "Functional",
+    "Hessian",
+    "Jacobian",
     "KeptCovariance",
     "Kronecker",
     "KroneckerCovariance",
+    "LowRank",
     "LowRankCovariance",
-    "add_batch",
-    "covariance_of",
+    "MonteCarloFisher",
+    "Plan",
+    "ReducedCovariance",
+    "ReducedCurvature",
+    "SubsetCovariance",
+    "check_memory",
+    "estimate",
+    "plan_for",
     "prior_precision",
-    "start_sums",
+    "pull_back",
 ]

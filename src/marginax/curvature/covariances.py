@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from marginax._random import normal
+from marginax.curvature.jacobians import Jacobian, as_one_layer, dense_rows, layer_order
 from marginax.files import register
 
 _LOG_2PI = 1.8378770664093453
@@ -37,6 +38,10 @@ class AbstractCovariance(eqx.Module):
     @abc.abstractmethod
     def keep(self, kept: Bool[Array, " size"]) -> "AbstractCovariance":
         """The same for the parameters that are kept; the others stay at their mean, and weigh nothing."""
+
+    @abc.abstractmethod
+    def spread(self, jacobian: Jacobian) -> Float[Array, "n m m"]:
+        """Covariance of what depends on the parameters through these derivatives."""
 
     @abc.abstractmethod
     def dense(self) -> Float[Array, "size size"]:
@@ -75,6 +80,11 @@ class DiagonalCovariance(AbstractCovariance):
     def keep(self, kept: Bool[Array, " size"]) -> "DiagonalCovariance":
         """No scale for the others."""
         return DiagonalCovariance(jnp.where(kept, self.scale, 0.0))
+
+    def spread(self, jacobian: Jacobian) -> Float[Array, "n m m"]:
+        """Sum over leaves."""
+        variances = jnp.split(self.scale**2, np.cumsum([leaf.size for leaf in jacobian])[:-1])
+        return sum_of([leaf.spread(part) for leaf, part in zip(jacobian, variances, strict=True)])
 
     def dense(self) -> Float[Array, "size size"]:
         """Variances on the diagonal."""
@@ -124,9 +134,69 @@ class LowRankCovariance(AbstractCovariance):
         """Neither part for the others."""
         return LowRankCovariance(jnp.where(kept, self.scale, 0.0), jnp.where(kept[:, None], self.factor, 0.0))
 
+    def spread(self, jacobian: Jacobian) -> Float[Array, "n m m"]:
+        """Of both parts."""
+        shared = dense_rows(jacobian) @ self.factor
+        return DiagonalCovariance(self.scale).spread(jacobian) + jnp.einsum("nmr,nlr->nml", shared, shared)
+
     def dense(self) -> Float[Array, "size size"]:
         """Written out."""
         return jnp.diag(self.scale**2) + self.factor @ self.factor.T
+
+
+@register
+class ReducedCovariance(AbstractCovariance):
+    r"""$D (I - V\,\mathrm{diag}(r)\,V^	op) D$: independent parameters that are known better in a few directions.
+
+    The inverse of a diagonal matrix plus one of low rank.
+
+    Args:
+        scale: diagonal of D, the standard deviations without the directions.
+        basis: V, orthonormal columns.
+        reduction: r, the share of the variance that is gone, in [0, 1).
+    """
+
+    scale: Float[Array, " size"]
+    basis: Float[Array, "size rank"]
+    reduction: Float[Array, " rank"]
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return self.scale.shape[0]
+
+    def sample(self, key: PRNGKeyArray, num: int) -> Float[Array, "num size"]:
+        """White noise, shortened along the directions."""
+        noise = normal(key, (num, self.size))
+        shorter = ((noise @ self.basis) * (jnp.sqrt(1.0 - self.reduction) - 1.0)) @ self.basis.T
+        return self.scale * (noise + shorter)
+
+    def log_prob(self, deviation: Float[Array, " size"]) -> Float[Array, ""]:
+        """As for independent parameters, and what the directions add."""
+        left = 1.0 - self.reduction
+        along = (deviation / self.scale) @ self.basis
+        more = -0.5 * jnp.sum(along**2 * self.reduction / left + jnp.log(left))
+        return DiagonalCovariance(self.scale).log_prob(deviation) + more
+
+    def variances(self) -> Float[Array, " size"]:
+        """Without the matrix."""
+        return self.scale**2 * (1.0 - self.basis**2 @ self.reduction)
+
+    def keep(self, kept: Bool[Array, " size"]) -> "KeptCovariance":
+        """Behind a mask."""
+        return KeptCovariance(self, kept)
+
+    def spread(self, jacobian: Jacobian) -> Float[Array, "n m m"]:
+        """That of independent parameters, less what is known."""
+        rows = dense_rows(jacobian) * self.scale
+        along = rows @ self.basis
+        gone = jnp.einsum("nmr,nlr->nml", along * self.reduction, along)
+        return jnp.einsum("nmp,nlp->nml", rows, rows) - gone
+
+    def dense(self) -> Float[Array, "size size"]:
+        """Written out."""
+        inner = jnp.eye(self.size) - (self.basis * self.reduction) @ self.basis.T
+        return self.scale[:, None] * inner * self.scale
 
 
 @register
@@ -162,133 +232,27 @@ class DenseCovariance(AbstractCovariance):
         """Behind a mask."""
         return KeptCovariance(self, kept)
 
+    def spread(self, jacobian: Jacobian) -> Float[Array, "n m m"]:
+        """By blocks of the matrix for a single layer, else by the rows written out."""
+        if layer := as_one_layer(jacobian):
+            return self._spread_of_layer(*layer)
+        rows = dense_rows(jacobian) @ self.cholesky
+        return jnp.einsum("nmp,nlp->nml", rows, rows)
+
+    def _spread_of_layer(self, columns: Array, inputs: Array, weight: bool, bias: bool) -> Float[Array, "n m m"]:
+        outputs, width = columns.shape[-1], inputs.shape[-1]
+        order = layer_order(outputs, width, weight, bias)
+        matrix = jnp.zeros((self.size, self.size), self.cholesky.dtype).at[order[:, None], order].set(self.dense())
+        rows, others = jnp.triu_indices(outputs)
+        blocks = matrix.reshape(outputs, width, outputs, width)[rows, :, others]
+        values = jnp.einsum("ni,qij,nj->nq", inputs, blocks, inputs)
+        between = jnp.zeros((inputs.shape[0], outputs, outputs), values.dtype)
+        between = between.at[:, rows, others].set(values).at[:, others, rows].set(values)
+        return columns @ between @ columns.swapaxes(1, 2)
+
     def dense(self) -> Float[Array, "size size"]:
         """L L'."""
         return self.cholesky @ self.cholesky.T
-
-
-@register
-class KroneckerCovariance(AbstractCovariance):
-    r"""Covariance of a matrix W (raveled by rows) that is diagonal in the basis $Q_l \otimes Q_r$.
-
-    Args:
-        left: $Q_l$, orthogonal, for the rows.
-        right: $Q_r$, orthogonal, for the columns.
-        scale: standard deviations in that basis.
-    """
-
-    left: Float[Array, "rows rows"]
-    right: Float[Array, "columns columns"]
-    scale: Float[Array, "rows columns"]
-
-    @property
-    def size(self) -> int:
-        """Number of parameters."""
-        return self.scale.size
-
-    def sample(self, key: PRNGKeyArray, num: int) -> Float[Array, "num size"]:
-        """Scaled white noise, turned into place."""
-        noise = self.scale * normal(key, (num, *self.scale.shape))
-        return (self.left @ noise @ self.right.T).reshape(num, -1)
-
-    def log_prob(self, deviation: Float[Array, " size"]) -> Float[Array, ""]:
-        """Turn back, then independent normals."""
-        turned = self.left.T @ deviation.reshape(self.scale.shape) @ self.right
-        return DiagonalCovariance(self.scale.ravel()).log_prob(turned.ravel())
-
-    def variances(self) -> Float[Array, " size"]:
-        """Squares of the basis times those of the scale."""
-        return (self.left**2 @ self.scale**2 @ (self.right**2).T).ravel()
-
-    def keep(self, kept: Bool[Array, " size"]) -> "KeptCovariance":
-        """Behind a mask."""
-        return KeptCovariance(self, kept)
-
-    def dense(self) -> Float[Array, "size size"]:
-        """Written out."""
-        basis = jnp.kron(self.left, self.right)
-        return (basis * self.scale.ravel() ** 2) @ basis.T
-
-
-@register
-class FixedCovariance(AbstractCovariance):
-    """Parameters that stay at their mean.
-
-    Args:
-        num: how many.
-    """
-
-    num: int
-
-    @property
-    def size(self) -> int:
-        """Number of parameters."""
-        return self.num
-
-    def sample(self, key: PRNGKeyArray, num: int) -> Float[Array, "num size"]:
-        """No deviation."""
-        del key
-        return jnp.zeros((num, self.num))
-
-    def log_prob(self, deviation: Float[Array, " size"]) -> Float[Array, ""]:
-        """Nothing to weigh."""
-        del deviation
-        return jnp.zeros(())
-
-    def variances(self) -> Float[Array, " size"]:
-        """Zeros."""
-        return jnp.zeros(self.num)
-
-    def keep(self, kept: Bool[Array, " size"]) -> "FixedCovariance":
-        """None moves."""
-        del kept
-        return self
-
-    def dense(self) -> Float[Array, "size size"]:
-        """Zeros."""
-        return jnp.zeros((self.num, self.num))
-
-
-@register
-class BlockCovariance(AbstractCovariance):
-    """Independent blocks, one after the other.
-
-    Args:
-        blocks: covariances of consecutive parameters.
-    """
-
-    blocks: tuple[AbstractCovariance, ...]
-
-    @property
-    def size(self) -> int:
-        """Number of parameters."""
-        return sum(block.size for block in self.blocks)
-
-    def sample(self, key: PRNGKeyArray, num: int) -> Float[Array, "num size"]:
-        """Each block by itself."""
-        parts = [block.sample(jax.random.fold_in(key, i), num) for i, block in enumerate(self.blocks)]
-        return jnp.concatenate(parts, axis=1)
-
-    def log_prob(self, deviation: Float[Array, " size"]) -> Float[Array, ""]:
-        """Sum over blocks."""
-        total, start = jnp.zeros(()), 0
-        for block in self.blocks:
-            total = total + block.log_prob(deviation[start : start + block.size])
-            start += block.size
-        return total
-
-    def variances(self) -> Float[Array, " size"]:
-        """Those of the blocks."""
-        return jnp.concatenate([block.variances() for block in self.blocks])
-
-    def keep(self, kept: Bool[Array, " size"]) -> "BlockCovariance":
-        """Each block by itself."""
-        parts = jnp.split(kept, np.cumsum([block.size for block in self.blocks])[:-1])
-        return BlockCovariance(tuple(block.keep(part) for block, part in zip(self.blocks, parts, strict=True)))
-
-    def dense(self) -> Float[Array, "size size"]:
-        """Blocks on the diagonal."""
-        return jax.scipy.linalg.block_diag(*(block.dense() for block in self.blocks))
 
 
 @register
@@ -326,6 +290,16 @@ class KeptCovariance(AbstractCovariance):
         """What is kept both times."""
         return KeptCovariance(self.covariance, self.kept & kept)
 
+    def spread(self, jacobian: Jacobian) -> Float[Array, "n m m"]:
+        """By the rows written out, and the matrix (for small sizes)."""
+        rows = dense_rows(jacobian)
+        return jnp.einsum("nmp,pq,nlq->nml", rows, self.dense(), rows)
+
     def dense(self) -> Float[Array, "size size"]:
         """Zeros in the rows and columns of the others."""
         return jnp.where(self.kept[:, None] & self.kept, self.covariance.dense(), 0.0)
+
+
+def sum_of(parts: list[Array]) -> Array:
+    """Of arrays of one shape."""
+    return sum(parts[1:], parts[0])

@@ -1,174 +1,447 @@
-r"""Structured approximations of the generalised Gauss-Newton matrix $\sum_n J_n^\top F_n J_n$ over linear layers.
+r"""What is kept of the curvature: sums over the data, one batch at a time, then a matrix in a structure.
 
-$J_n$ is the Jacobian of the outputs at example n and $F_n$ the Fisher information of the likelihood there. For a
-linear layer with input $a_n$ and pulled-back columns $g_{nc}$ of a root of $F_n$, its block is
-$\sum_{nc} (g_{nc} g_{nc}^\top) \otimes (a_n a_n^\top)$; the structures differ in what they keep of it.
+For a layer with inputs $a$ and pulled-back columns $g$, the block of its weight is
+$\sum_{nm} (\sum_t g_{nmt} \otimes a_{nt})(\cdot)^\top$; the structures differ in what they keep of it.
 """
 
 import abc
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, PRNGKeyArray
 
-from marginax.curvature.covariances import (
-    AbstractCovariance,
-    BlockCovariance,
-    DiagonalCovariance,
-    FixedCovariance,
-    KroneckerCovariance,
+from marginax._random import normal
+from marginax.curvature.jacobians import Outer, dense_rows, gram
+from marginax.curvature.kinds import BatchCurvature, Hessian
+from marginax.curvature.listening import LeafPlan, Plan
+from marginax.curvature.results import (
+    AbstractCurvature,
+    BlockCurvature,
+    DenseCurvature,
+    DiagonalCurvature,
+    FactoredCurvature,
+    ReducedCurvature,
 )
-from marginax.curvature.taps import is_linear, linear_layers, listen
-from marginax.data import Batch
 from marginax.files import register
-from marginax.model import Model, Params
 
 
-class LayerSums(eqx.Module):
-    """What is summed over the data for one linear layer; unused parts are empty."""
+@dataclass(frozen=True)
+class Extent:
+    """How much there is to sum over.
 
-    inputs: Array
-    outputs: Array
-    weight: Array
-    count: Array
+    Args:
+        num_examples: in the data.
+        batch_size: of a pass.
+        num_columns: for each example.
+    """
+
+    num_examples: int
+    batch_size: int
+    num_columns: int
 
 
 class AbstractStructure(eqx.Module):
-    """Which part of the curvature is kept: sums over the data, then a covariance."""
+    """Sums over the data, in one or more passes, then a curvature."""
+
+    @property
+    def num_passes(self) -> int:
+        """Passes over the data."""
+        return 1
 
     @abc.abstractmethod
-    def empty(self, num_inputs: int, num_outputs: int) -> LayerSums:
+    def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> Any:
         """Sums before the first batch."""
 
     @abc.abstractmethod
-    def add(
-        self, sums: LayerSums, a: Float[Array, "n i"], g: Float[Array, "n k o"], weights: Float[Array, " n"]
-    ) -> LayerSums:
-        """Sums after a batch of layer inputs and pulled-back columns."""
+    def add(self, sums: Any, batch: BatchCurvature, turn: int) -> Any:
+        """Sums after a batch of a pass: `turn` counts passes from 0."""
+
+    def turn(self, sums: Any) -> Any:
+        """What one pass leaves for the next."""
+        return sums
+
+    def step_of(self, turn: int) -> int:
+        """The pass that does the same as this one, so that it is compiled once."""
+        del turn
+        return 0
 
     @abc.abstractmethod
-    def weight_covariance(self, sums: LayerSums, precision: Array) -> AbstractCovariance:
-        """Covariance of the layer's raveled weight, given the prior precision of its entries."""
+    def result(self, sums: Any, plan: Plan) -> AbstractCurvature:
+        """The curvature from the sums over all data."""
 
     @abc.abstractmethod
-    def bias_covariance(self, sums: LayerSums, precision: Array) -> AbstractCovariance:
-        """Covariance of the layer's bias."""
-
-
-@register
-class Kronecker(AbstractStructure):
-    r"""Kronecker factors (KFAC; Martens & Grosse, 2015): $\frac1N \sum a a^\top \otimes \sum g g^\top$ per weight."""
-
-    def empty(self, num_inputs: int, num_outputs: int) -> LayerSums:
-        """Two square matrices."""
-        nothing = jnp.zeros((0,))
-        inputs, outputs = jnp.zeros((num_inputs, num_inputs)), jnp.zeros((num_outputs, num_outputs))
-        return LayerSums(inputs, outputs, nothing, jnp.zeros(()))
-
-    def add(self, sums: LayerSums, a: Array, g: Array, weights: Array) -> LayerSums:
-        """Second moments of inputs and of gradients."""
-        inputs = sums.inputs + (a * weights[:, None]).T @ a
-        flat = (g * jnp.sqrt(weights)[:, None, None]).reshape(-1, g.shape[-1])
-        return LayerSums(inputs, sums.outputs + flat.T @ flat, sums.weight, sums.count + weights.sum())
-
-    def weight_covariance(self, sums: LayerSums, precision: Array) -> AbstractCovariance:
-        """Eigenvalues multiply; the prior adds to them."""
-        outputs, left = jnp.linalg.eigh(sums.outputs)
-        inputs, right = jnp.linalg.eigh(sums.inputs / sums.count)
-        total = jnp.maximum(outputs, 0)[:, None] * jnp.maximum(inputs, 0)[None, :] + jnp.mean(precision)
-        return KroneckerCovariance(left, right, total**-0.5)
-
-    def bias_covariance(self, sums: LayerSums, precision: Array) -> AbstractCovariance:
-        """As a weight whose input is 1."""
-        outputs, left = jnp.linalg.eigh(sums.outputs)
-        total = jnp.maximum(outputs, 0)[:, None] + jnp.mean(precision)
-        return KroneckerCovariance(left, jnp.ones((1, 1)), total**-0.5)
+    def cost(self, plan: Plan, extent: Extent) -> tuple[int, int]:
+        """Numbers to be held at a time, and multiplications in all, besides those through the network."""
 
 
 @register
 class Diagonal(AbstractStructure):
     """The diagonal alone: every weight by itself."""
 
-    def empty(self, num_inputs: int, num_outputs: int) -> LayerSums:
-        """One number per weight and per bias."""
-        nothing = jnp.zeros((0,))
-        return LayerSums(nothing, jnp.zeros(num_outputs), jnp.zeros((num_outputs, num_inputs)), jnp.zeros(()))
+    def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> Array:
+        """One number per weight."""
+        del extent, key
+        return jnp.zeros(plan.size)
 
-    def add(self, sums: LayerSums, a: Array, g: Array, weights: Array) -> LayerSums:
+    def add(self, sums: Array, batch: BatchCurvature, turn: int = 0) -> Array:
         """Squares."""
-        squares = jnp.sum(g**2, axis=1) * weights[:, None]
-        return LayerSums(
-            sums.inputs, sums.outputs + squares.sum(0), sums.weight + squares.T @ a**2, sums.count + weights.sum()
-        )
+        del turn
+        return sums + batch.diagonal()
 
-    def weight_covariance(self, sums: LayerSums, precision: Array) -> AbstractCovariance:
-        """Inverse of the diagonal."""
-        return DiagonalCovariance(((sums.weight + precision) ** -0.5).ravel())
+    def result(self, sums: Array, plan: Plan) -> AbstractCurvature:
+        """Leaf by leaf."""
+        parts = jnp.split(sums, list(accumulate(leaf.size for leaf in plan.moving))[:-1])
+        return BlockCurvature(tuple(DiagonalCurvature(part) for part in parts))
 
-    def bias_covariance(self, sums: LayerSums, precision: Array) -> AbstractCovariance:
-        """Inverse of the diagonal."""
-        return DiagonalCovariance((sums.outputs + precision) ** -0.5)
-
-
-def start_sums(structure: AbstractStructure, model: Model) -> list[LayerSums]:
-    """Empty sums for every linear layer; an error if random weights live anywhere else."""
-    layers = linear_layers(model.network)
-    nodes = jax.tree_util.tree_leaves_with_path(model.network, is_leaf=is_linear)
-    places = [jax.tree_util.keystr(path, simple=True, separator="/") for path, node in nodes if is_linear(node)]
-    for leaf in model.leaves:
-        if not any(leaf.path.startswith(f"{place}/") for place in places):
-            raise ValueError(
-                f"structure {type(structure).__name__}() handles linear layers, but the weight {leaf.path!r} is not in "
-                "one: choose subset=mx.LastLayer() or another method"
-            )
-    return [structure.empty(layer.weight.shape[1], layer.weight.shape[0]) for layer in layers]
+    def cost(self, plan: Plan, extent: Extent) -> tuple[int, int]:
+        """Linear."""
+        return 3 * plan.size, extent.num_examples * extent.num_columns * plan.size
 
 
-def add_batch(
-    structure: AbstractStructure,
-    sums: list[LayerSums],
-    model: Model,
-    params: Params,
-    batch: Batch,
-    weights: Float[Array, " n"],
-) -> list[LayerSums]:
-    """Sums after a batch whose rows count with these weights."""
-    network = eqx.nn.inference_mode(model.network_of(params))
+@register
+class Dense(AbstractStructure):
+    """All of it: exact, and quadratic in the number of weights."""
 
-    def root(output: Array) -> Array:
-        information = model.likelihood.fisher(output[None], params.likelihood)[0]
-        values, vectors = jnp.linalg.eigh(information)
-        return vectors * jnp.sqrt(jnp.maximum(values, 0))
+    def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> Array:
+        """A square matrix."""
+        del extent, key
+        return jnp.zeros((plan.size, plan.size))
 
-    inputs, columns = jax.vmap(lambda x: listen(network, x, root))(batch.x)
-    return [structure.add(s, a, g, weights) for s, a, g in zip(sums, inputs, columns, strict=True)]
+    def add(self, sums: Array, batch: BatchCurvature, turn: int = 0) -> Array:
+        """The batch's own matrix."""
+        del turn
+        return sums + batch.matrix()
 
+    def result(self, sums: Array, plan: Plan) -> AbstractCurvature:
+        """As it is, symmetric to the last digit."""
+        del plan
+        return DenseCurvature(0.5 * (sums + sums.T))
 
-@eqx.filter_jit
-def covariance_of(structure: AbstractStructure, sums: list[LayerSums], model: Model, params: Params) -> BlockCovariance:
-    """Posterior covariance over the raveled parameters; unknowns besides the weights stay at their mode."""
-    precision = prior_precision(model, params)
-    blocks: list[AbstractCovariance] = []
-    by_layer = iter(sums)
-    for node in jax.tree.leaves(precision.network, is_leaf=is_linear):
-        if not is_linear(node):
-            continue
-        total = next(by_layer)
-        if node.weight is not None:
-            blocks.append(structure.weight_covariance(total, node.weight))
-        if node.bias is not None:
-            blocks.append(structure.bias_covariance(total, node.bias))
-    rest = sum(leaf.size for leaf in jax.tree.leaves((params.likelihood, params.prior)))
-    return BlockCovariance((*blocks, FixedCovariance(rest)) if rest else tuple(blocks))
+    def cost(self, plan: Plan, extent: Extent) -> tuple[int, int]:
+        """The matrix, its factor and room to work."""
+        work = extent.num_examples * extent.num_columns * plan.size**2
+        return 4 * plan.size**2, work + plan.size**3
 
 
-def prior_precision(model: Model, params: Params) -> Params:
-    """Minus the second derivative of the log prior of every weight (priors act on each weight by itself)."""
+@register
+class BlockDiagonal(AbstractStructure):
+    """A dense block for each layer, its weight and bias together; layers are independent."""
 
-    def slope(network):
-        return jax.grad(lambda n: model.log_prior(Params(n, params.likelihood, params.prior)))(network)
+    def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> list[Array]:
+        """A square matrix per layer."""
+        del extent, key
+        return [jnp.zeros((size, size)) for size in self._sizes(plan)]
 
-    ones = jax.tree.map(jnp.ones_like, params.network)
-    _, bend = jax.jvp(slope, (params.network,), (ones,))
-    return Params(jax.tree.map(jnp.negative, bend), {}, {})
+    def add(self, sums: list[Array], batch: BatchCurvature, turn: int = 0) -> list[Array]:
+        """Each layer's own matrix."""
+        del turn
+        sizes = self._sizes(batch.plan)
+        if isinstance(batch.kind, Hessian):
+            ends = accumulate(sizes)
+            parts = [batch.matrix(slice(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
+        else:
+            jacobian, parts = batch.jacobian(), []
+            for leaves in _layers(batch.plan):
+                parts.append(gram(tuple(jacobian[i] for i in leaves)))
+        return [total + part for total, part in zip(sums, parts, strict=True)]
+
+    def result(self, sums: list[Array], plan: Plan) -> AbstractCurvature:
+        """Blocks."""
+        del plan
+        return BlockCurvature(tuple(DenseCurvature(0.5 * (total + total.T)) for total in sums))
+
+    def cost(self, plan: Plan, extent: Extent) -> tuple[int, int]:
+        """As dense, layer by layer."""
+        sizes, rows = self._sizes(plan), extent.num_examples * extent.num_columns
+        return 4 * sum(n**2 for n in sizes), sum(rows * n**2 + n**3 for n in sizes)
+
+    def _sizes(self, plan: Plan) -> list[int]:
+        return [sum(plan.moving[i].size for i in leaves) for leaves in _layers(plan)]
+
+
+class FactorSums(eqx.Module):
+    """Second moments of inputs and columns by layer, and squares of the leaves that are in no layer."""
+
+    inputs: dict[int, Array]
+    outputs: dict[int, Array]
+    count: dict[int, Array]
+    plain: dict[int, Array]
+
+
+@register
+class Kronecker(AbstractStructure):
+    r"""Kronecker factors (KFAC; Martens & Grosse, 2015): $\frac1N \sum a a^\top \otimes \sum g g^\top$ per weight.
+
+    A weight that is used in several places counts each of them as an example (Eschenhagen et al., 2023: "expand"). A
+    bias is a weight whose input is 1; weights that are in no linear layer or convolution keep their diagonal.
+    """
+
+    def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> FactorSums:
+        """Two square matrices per layer."""
+        del extent, key
+        inputs, outputs, count, plain = {}, {}, {}, {}
+        for i, leaf in enumerate(plan.moving):
+            if leaf.site is None:
+                plain[i] = jnp.zeros(leaf.size)
+                continue
+            rows, columns = leaf.factors
+            outputs[leaf.site], count[leaf.site] = jnp.zeros((rows, rows)), jnp.zeros(())
+            if not leaf.is_bias:
+                inputs[leaf.site] = jnp.zeros((columns, columns))
+        return FactorSums(inputs, outputs, count, plain)
+
+    def add(self, sums: FactorSums, batch: BatchCurvature, turn: int = 0) -> FactorSums:
+        """Second moments, once for a weight and its bias."""
+        del turn
+        inputs, outputs = dict(sums.inputs), dict(sums.outputs)
+        count, plain = dict(sums.count), dict(sums.plain)
+        done = set()
+        for i, leaf in enumerate(batch.jacobian()):
+            if not isinstance(leaf, Outer):
+                plain[i] = plain[i] + leaf.squares()
+                continue
+            if leaf.site not in done:
+                done.add(leaf.site)
+                outputs[leaf.site] = outputs[leaf.site] + second_moment(leaf.columns)
+                count[leaf.site] = count[leaf.site] + batch.weights.sum() * leaf.columns.shape[2]
+            if leaf.inputs is not None:
+                rows = leaf.inputs * jnp.sqrt(batch.weights)[:, None, None]
+                inputs[leaf.site] = inputs[leaf.site] + second_moment(rows)
+        return FactorSums(inputs, outputs, count, plain)
+
+    def result(self, sums: FactorSums, plan: Plan) -> AbstractCurvature:
+        """Eigenvalues multiply."""
+        left, right = decompose(sums)
+        blocks: list[AbstractCurvature] = []
+        for i, leaf in enumerate(plan.moving):
+            if leaf.site is None:
+                blocks.append(DiagonalCurvature(sums.plain[i]))
+                continue
+            outputs, basis = left[leaf.site]
+            inputs, other = (jnp.ones(1), jnp.ones((1, 1))) if leaf.is_bias else right[leaf.site]
+            blocks.append(FactoredCurvature(basis, other, outputs[:, None] * inputs[None, :]))
+        return BlockCurvature(tuple(blocks))
+
+    def cost(self, plan: Plan, extent: Extent) -> tuple[int, int]:
+        """Squares of the widths."""
+        numbers, work = 0, 0
+        for leaf in plan.moving:
+            rows, columns = leaf.factors if leaf.site is not None else (leaf.size, 1)
+            places = 1 if leaf.site is None else plan.places(leaf.site)
+            square = 0 if leaf.site is None else rows**2 + columns**2
+            numbers += 4 * square + 2 * leaf.size
+            work += extent.num_examples * places * (extent.num_columns * rows**2 + columns**2) if square else 0
+        return numbers, work
+
+
+class CorrectedSums(eqx.Module):
+    """The factors, their bases, and the diagonal in those."""
+
+    factors: FactorSums
+    left: dict[int, Array]
+    right: dict[int, Array]
+    values: list[Array]
+
+
+@register
+class CorrectedKronecker(AbstractStructure):
+    """Kronecker factors with corrected eigenvalues (EKFAC; George et al., 2018): exact on the diagonal of their basis.
+
+    A second pass over the data finds the diagonal of the curvature in the eigenbasis of the factors.
+    """
+
+    @property
+    def num_passes(self) -> int:
+        """Factors, then eigenvalues."""
+        return 2
+
+    def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> CorrectedSums:
+        """As for `Kronecker`, and a number per weight."""
+        factors = Kronecker().empty(plan, extent, key=key)
+        left = {site: jnp.eye(value.shape[0]) for site, value in factors.outputs.items()}
+        right = {site: jnp.eye(value.shape[0]) for site, value in factors.inputs.items()}
+        return CorrectedSums(factors, left, right, [jnp.zeros(leaf.size) for leaf in plan.moving])
+
+    def add(self, sums: CorrectedSums, batch: BatchCurvature, turn: int) -> CorrectedSums:
+        """Factors in the first pass, squares in their basis in the second."""
+        if turn == 0:
+            return CorrectedSums(Kronecker().add(sums.factors, batch), sums.left, sums.right, sums.values)
+        pairs = zip(sums.values, batch.jacobian(), strict=True)
+        values = [total + _turned(leaf, sums).squares() for total, leaf in pairs]
+        return CorrectedSums(sums.factors, sums.left, sums.right, values)
+
+    def step_of(self, turn: int) -> int:
+        """They differ."""
+        return turn
+
+    def turn(self, sums: CorrectedSums) -> CorrectedSums:
+        """Bases of the factors."""
+        left, right = ({site: pair[1] for site, pair in side.items()} for side in decompose(sums.factors))
+        return CorrectedSums(sums.factors, left, right, sums.values)
+
+    def result(self, sums: CorrectedSums, plan: Plan) -> AbstractCurvature:
+        """The diagonal in the basis of the factors."""
+        blocks: list[AbstractCurvature] = []
+        for leaf, values in zip(plan.moving, sums.values, strict=True):
+            if leaf.site is None:
+                blocks.append(DiagonalCurvature(values))
+                continue
+            right = jnp.ones((1, 1)) if leaf.is_bias else sums.right[leaf.site]
+            blocks.append(FactoredCurvature(sums.left[leaf.site], right, values.reshape(leaf.factors)))
+        return BlockCurvature(tuple(blocks))
+
+    def cost(self, plan: Plan, extent: Extent) -> tuple[int, int]:
+        """Two passes, and the turning."""
+        numbers, work = Kronecker().cost(plan, extent)
+        return 2 * numbers, 4 * work
+
+
+class DirectionSums(eqx.Module):
+    """Directions, and the curvature times these."""
+
+    basis: Array
+    product: Array
+
+
+@register
+class LowRank(AbstractStructure):
+    """The largest eigenvalues and their eigenvectors, by products with vectors: no matrix is ever held.
+
+    Subspace iteration from random directions (Halko, Martinsson & Tropp, 2011): a pass over the data multiplies all
+    directions at a time.
+
+    Args:
+        rank: how many directions are kept.
+        num_passes: over the data; more for eigenvalues that fall slowly.
+        num_spare: further directions that help to find those.
+    """
+
+    rank: int = 20
+    num_passes: int = 3
+    num_spare: int = 10
+
+    def __check_init__(self):
+        for name, value, least in (("rank", self.rank, 1), ("num_passes", self.num_passes, 2)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} must be an int >= {least}, got {value!r}")
+        if isinstance(self.num_spare, bool) or not isinstance(self.num_spare, int) or self.num_spare < 0:
+            raise ValueError(f"num_spare must be an int >= 0, got {self.num_spare!r}")
+
+    def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> DirectionSums:
+        """Random directions."""
+        del extent
+        shape = (plan.size, self._width(plan))
+        return DirectionSums(jnp.linalg.qr(normal(key, shape))[0], jnp.zeros(shape))
+
+    def add(self, sums: DirectionSums, batch: BatchCurvature, turn: int = 0) -> DirectionSums:
+        """Products with all directions."""
+        del turn
+        return DirectionSums(sums.basis, sums.product + batch.product(sums.basis))
+
+    def turn(self, sums: DirectionSums) -> DirectionSums:
+        """The products are the better directions."""
+        return DirectionSums(jnp.linalg.qr(sums.product)[0], jnp.zeros_like(sums.product))
+
+    def result(self, sums: DirectionSums, plan: Plan) -> AbstractCurvature:
+        """The best that the directions hold (Rayleigh and Ritz)."""
+        del plan
+        inner = sums.basis.T @ sums.product
+        values, vectors = jnp.linalg.eigh(0.5 * (inner + inner.T))
+        kept = slice(max(0, values.shape[0] - self.rank), None)
+        return ReducedCurvature(sums.basis @ (vectors[:, kept] * jnp.sqrt(jnp.maximum(values[kept], 0.0))))
+
+    def cost(self, plan: Plan, extent: Extent) -> tuple[int, int]:
+        """Linear in weights, with one network's derivative per direction."""
+        width = self._width(plan)
+        work = self.num_passes * width * (4 * extent.num_examples * plan.size + width * plan.size)
+        return 5 * plan.size * width, work
+
+    def _width(self, plan: Plan) -> int:
+        return min(self.rank + self.num_spare, plan.size)
+
+
+class RowSums(eqx.Module):
+    """All pulled-back columns, and how many are there."""
+
+    rows: Array
+    num: Array
+
+
+@register
+class Functional(AbstractStructure):
+    """All of the curvature, held by examples instead of by weights: the Gaussian process view, for small data.
+
+    The network is linear in its weights around the mode, so its outputs are a Gaussian process whose kernel is the
+    product of derivatives, and the covariance is exact at a cost that grows with examples, not with weights squared.
+    """
+
+    def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> RowSums:
+        """Room for a row per example and column."""
+        del key
+        num_batches = -(-extent.num_examples // extent.batch_size)
+        num_rows = num_batches * extent.batch_size * extent.num_columns
+        return RowSums(jnp.zeros((num_rows, plan.size)), jnp.zeros((), jnp.int32))
+
+    def add(self, sums: RowSums, batch: BatchCurvature, turn: int = 0) -> RowSums:
+        """The rows of the batch."""
+        del turn
+        rows = dense_rows(batch.jacobian())
+        flat = rows.reshape(-1, rows.shape[-1]).astype(sums.rows.dtype)
+        rows = jax.lax.dynamic_update_slice_in_dim(sums.rows, flat, sums.num, 0)
+        return RowSums(rows, sums.num + flat.shape[0])
+
+    def result(self, sums: RowSums, plan: Plan) -> AbstractCurvature:
+        """Rows are the factor."""
+        del plan
+        return ReducedCurvature(sums.rows.T)
+
+    def cost(self, plan: Plan, extent: Extent) -> tuple[int, int]:
+        """Linear in weights, quadratic in rows."""
+        rows = extent.num_examples * extent.num_columns
+        return 4 * rows * plan.size, rows**2 * plan.size
+
+
+def second_moment(rows: Array) -> Array:
+    """Sum of outer products of the last axis."""
+    flat = rows.reshape(-1, rows.shape[-1])
+    return flat.T @ flat
+
+
+def decompose(sums: FactorSums) -> tuple[dict[int, tuple[Array, Array]], dict[int, tuple[Array, Array]]]:
+    """Eigenvalues and bases of the factors, by layer: of the columns, and of the inputs."""
+
+    def positive(matrix: Array) -> tuple[Array, Array]:
+        values, vectors = jnp.linalg.eigh(matrix)
+        return jnp.maximum(values, 0.0), vectors
+
+    left = {site: positive(matrix) for site, matrix in sums.outputs.items()}
+    right = {site: positive(matrix / sums.count[site]) for site, matrix in sums.inputs.items()}
+    return left, right
+
+
+def _turned(leaf: Any, sums: CorrectedSums) -> Any:
+    if not isinstance(leaf, Outer):
+        return leaf
+    right = jnp.ones((1, 1)) if leaf.inputs is None else sums.right[leaf.site]
+    return leaf.turned(sums.left[leaf.site], right)
+
+
+def _layers(plan: Plan) -> list[list[int]]:
+    """The leaves that move, by layer: those under one parent, one after the other."""
+    groups: list[list[int]] = []
+    parents: list[str] = []
+    for i, leaf in enumerate(plan.moving):
+        parent = _parent(leaf)
+        if not parents or parents[-1] != parent:
+            groups.append([])
+            parents.append(parent)
+        groups[-1].append(i)
+    return groups
+
+
+def _parent(leaf: LeafPlan) -> str:
+    return leaf.path.rpartition("/")[0]

@@ -17,7 +17,7 @@ from marginax.infer.gaussian_dropout import GaussianDropout
 from marginax.infer.hmc import HMC
 from marginax.infer.hooks import AbstractHook, EarlyStopping, Event, Verdict
 from marginax.infer.ivon import IVON
-from marginax.infer.laplace import Laplace
+from marginax.infer.laplace import Laplace, LargestVariance
 from marginax.infer.mala import MALA
 from marginax.infer.map import MAP, MLE
 from marginax.infer.mc_dropout import MCDropout
@@ -25,6 +25,7 @@ from marginax.infer.mclmc import MCLMC
 from marginax.infer.metropolis import MetropolisHastings
 from marginax.infer.mile import MILE
 from marginax.infer.nuts import NUTS
+from marginax.infer.online import Online
 from marginax.infer.optimisers import LBFGS, SGD, AbstractOptimiser, Adam, Constant, Cosine
 from marginax.infer.psgld import PreconditionedSGLD
 from marginax.infer.sghmc import SGHMC
@@ -36,6 +37,7 @@ from marginax.infer.swag import SWAG
 from marginax.infer.tempering import ParallelTempering
 from marginax.infer.variational_dropout import LogUniform, VariationalDropout
 from marginax.infer.vi import VI
+from marginax.posterior.tuning import Evidence, HeldOut, PerLayer, WholeNetwork
 
 __all__ = [
     "HMC",
@@ -75,12 +77,15 @@ __all__ = [
     "DropConnect",
     "EarlyStopping",
     "Event",
+    "Evidence",
     "Flipout",
     "Flow",
     "FullRank",
     "GaussianDropout",
     "Halving",
+    "HeldOut",
     "Laplace",
+    "LargestVariance",
     "LocalReparameterisation",
     "LogUniform",
     "LowRank",
@@ -89,7 +94,9 @@ __all__ = [
     "MetropolisHastings",
     "MinibatchMetropolis",
     "MonteCarlo",
+    "Online",
     "ParallelTempering",
+    "PerLayer",
     "Phase",
     "PreconditionedSGLD",
     "Reparameterisation",
@@ -98,6 +105,7 @@ __all__ = [
     "Uniform",
     "VariationalDropout",
     "Verdict",
+    "WholeNetwork",
     "fit",
     "resume",
     "use_cores",

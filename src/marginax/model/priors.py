@@ -20,6 +20,7 @@ from marginax.model import distributions as dist
 from marginax.model.conjugate_priors import LogGamma, LogitBeta
 from marginax.model.distributions import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal
 from marginax.model.prior import AbstractPrior, Hyper, Leaf
+from marginax.model.rescaled import Rescaled
 from marginax.model.scale import Positive, check_scale, initial_log_scale, log_prior_of_log
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "LogNormal",
     "LogitBeta",
     "Normal",
+    "Rescaled",
     "ScaleMixture",
     "StudentT",
 ]

@@ -1,6 +1,6 @@
 """A normal distribution over weights: Laplace, SWAG and variational posteriors."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -13,11 +13,13 @@ from marginax.curvature import AbstractCovariance
 from marginax.data import DataSpec
 from marginax.files import register
 from marginax.model import Model, Params
-from marginax.posterior.linearised import Displaced, Linearised
-from marginax.posterior.posterior import AbstractPosterior
+from marginax.posterior.mode import Mode
+from marginax.posterior.posterior import DEFAULT_NUM_SAMPLES, AbstractPosterior, LinearParts
 from marginax.posterior.record import FitRecord
+from marginax.predict import AbstractPredictive, Linearised, LinearPart, ThroughNetwork
 
-DEFAULT_NUM_SAMPLES = 100
+if TYPE_CHECKING:
+    from marginax.posterior.tuning import AbstractTuning
 
 
 @register
@@ -31,7 +33,8 @@ class Gaussian(AbstractPosterior):
         spec: shapes and scaling of the data.
         record: the story of the fit.
         key: seed of predictions.
-        linearised: predict with the network's linearisation at the mean, as the Laplace approximation wants.
+        predictive: how it predicts: `mx.predict.ThroughNetwork()`, or `Linearised()` as Laplace wants.
+        mode: what a Laplace approximation knows besides: the curvature and the likelihood at the mean.
     """
 
     model: Model
@@ -40,7 +43,8 @@ class Gaussian(AbstractPosterior):
     spec: DataSpec | None = None
     record: FitRecord = eqx.field(default_factory=FitRecord)
     key: PRNGKeyArray | None = None
-    linearised: bool = False
+    predictive: AbstractPredictive = eqx.field(default_factory=ThroughNetwork)
+    mode: Mode | None = None
 
     @property
     def is_point(self) -> bool:
@@ -61,17 +65,40 @@ class Gaussian(AbstractPosterior):
 
     def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[PyTree, np.ndarray | None]:
         """Fresh draws, 100 unless told otherwise."""
-        num = DEFAULT_NUM_SAMPLES if num is None else num
-        params = self.sample_params(num, key=key)
-        return (Displaced(self.centres(num), params) if self.linearised else params), None
+        return self.sample_params(DEFAULT_NUM_SAMPLES if num is None else num, key=key), None
 
     def centres(self, num: int) -> Params:
         """The mean."""
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num, *leaf.shape)), self.mean)
 
-    def predictive_model(self) -> Any:
-        """The model, or its linearisation."""
-        return Linearised(self.model) if self.linearised else self.model
+    def linear_parts(self) -> LinearParts | None:
+        """Itself, where predictions are linearised."""
+        if not isinstance(self.predictive, Linearised):
+            return None
+        moves = None if self.mode is None else self.mode.moves
+        return (LinearPart(self.model, self.mean, self.covariance, moves),), np.zeros(1), self.predictive
+
+    def using(self, predictive: AbstractPredictive) -> "Gaussian":
+        """The same distribution with another way to predict: `ThroughNetwork()` or `Linearised(link=...)`."""
+        return eqx.tree_at(lambda p: p.predictive, self, predictive)
+
+    def log_evidence(self) -> Float[Array, ""]:
+        r"""Laplace's approximation of $\log p(D)$: how well the model, prior included, predicted the data.
+
+        Given the unknowns of likelihood and prior, and weights outside the subset, at their mode.
+        """
+        if self.mode is None:
+            raise ValueError("only posteriors of mx.infer.Laplace know the evidence: fit one with init= this posterior")
+        return self.mode.log_evidence(self.model, self.mean, self.covariance)
+
+    def tuned(self, rule: "AbstractTuning") -> "Gaussian":
+        """The posterior under the prior (and noise) that a rule prefers: `mx.infer.Evidence()`, `HeldOut(data)`.
+
+        The mean stays: train again from here for the mode under the new prior.
+        """
+        if self.mode is None:
+            raise ValueError("only posteriors of mx.infer.Laplace can be tuned: fit one with init= this posterior")
+        return rule.tune(self)
 
 
 @eqx.filter_jit
@@ -114,7 +141,7 @@ class Mixture(AbstractPosterior):
         first = jax.tree.structure(self.components[0].model)
         if any(jax.tree.structure(c.model) != first for c in self.components):
             raise ValueError("components must be posteriors of the same model")
-        if len({type(c.predictive_model()) for c in self.components}) > 1:
+        if len({c.linear_parts() is None for c in self.components}) > 1:
             raise ValueError("components must all be linearised, or none of them")
         values = np.ones(len(self.components)) if weights is None else np.asarray(weights, np.float64)
         if values.shape != (len(self.components),) or not np.all(values > 0):
@@ -138,6 +165,25 @@ class Mixture(AbstractPosterior):
     def predictive_model(self) -> Any:
         """That of the components."""
         return self.components[0].predictive_model()
+
+    def linear_parts(self) -> LinearParts | None:
+        """Those of the components."""
+        found = [component.linear_parts() for component in self.components]
+        parts, log_weights = [], []
+        for inner, weight in zip(found, self.weights, strict=True):
+            if inner is None:
+                return None
+            parts.extend(inner[0])
+            log_weights.extend(inner[1] + np.log(weight))
+        assert found[0] is not None
+        return tuple(parts), np.array(log_weights), found[0][2]
+
+    def tuned(self, rule: "AbstractTuning") -> "Mixture":
+        """Each component under its own best prior; see `Gaussian.tuned`."""
+        tuned = tuple(component.tuned(rule) for component in self.components if isinstance(component, Gaussian))
+        if len(tuned) < len(self.components):
+            raise ValueError("only posteriors of mx.infer.Laplace can be tuned")
+        return Mixture(tuned, self.weights, spec=self.spec, record=self.record, key=self.key)
 
     @property
     def is_point(self) -> bool:

@@ -16,7 +16,10 @@ from marginax.model import Model, Params
 from marginax.posterior.record import FitRecord
 from marginax.posterior.storage import save_posterior
 from marginax.posterior.summary import Summary, summarise
-from marginax.predict import Prediction, predict
+from marginax.predict import Linearised, LinearPart, Prediction, predict, predict_linearised
+
+DEFAULT_NUM_SAMPLES = 100
+LinearParts = tuple[tuple[LinearPart, ...], np.ndarray, Linearised]
 
 
 class AbstractPosterior(eqx.Module):
@@ -61,6 +64,10 @@ class AbstractPosterior(eqx.Module):
     def centres(self, num: int) -> Params:
         """Typical parameters to start `num` chains from, stacked: draws evenly spaced, or means."""
 
+    def linear_parts(self) -> LinearParts | None:
+        """Normals with their log weights, and how to predict, if predictions are linearised; None if by draws."""
+        return None
+
     def predictive_model(self) -> Any:
         """What turns an element of the support into a predictive distribution."""
         return self.model
@@ -99,7 +106,8 @@ class AbstractPosterior(eqx.Module):
 
         Args:
             x: inputs, as in the training data.
-            num_samples: networks to average over; by default all draws, or 100 of a continuous posterior.
+            num_samples: networks to average over; by default all draws, or 100 of a continuous posterior. Linearised
+                predictions draw outputs instead, where they have no closed form.
             key: seed for drawing them; by default the same ones every time.
             max_bytes: memory for intermediate results; inputs and draws are taken in chunks that fit.
         """
@@ -109,7 +117,22 @@ class AbstractPosterior(eqx.Module):
             raise ValueError(f"num_samples must be an int >= 1, got {num_samples!r}")
         x = self.spec.check_x(x)
         base = self.key if key is None else as_key(key)
-        params, log_weights = self.support(num_samples, key=jax.random.key(0) if base is None else base)
+        base = jax.random.key(0) if base is None else base
+        linear = self.linear_parts()
+        if linear is not None:
+            parts, weights, predictive = linear
+            num = max(1, (num_samples or DEFAULT_NUM_SAMPLES) // len(parts))
+            return predict_linearised(
+                parts,
+                x,
+                spec=self.spec,
+                link=predictive.link,
+                log_weights=weights,
+                num_samples=num,
+                key=base,
+                max_bytes=max_bytes,
+            )
+        params, log_weights = self.support(num_samples, key=base)
         return predict(self.predictive_model(), params, x, spec=self.spec, log_weights=log_weights, max_bytes=max_bytes)
 
     def summary(self) -> Summary:

@@ -49,7 +49,7 @@ def describe(config: Any) -> str:
     cls = type(config)
     try:
         default = cls()
-    except TypeError:
+    except (TypeError, ValueError):  # it has arguments that must be given
         default = None
     parts = []
     for name in cls.__dataclass_fields__:

@@ -148,14 +148,20 @@ def _average(values: Float[Array, "draws *rest"], log_weights: Float[Array, " dr
 def _mean(components: PyTree, log_weights: Array) -> tuple[Array, Array]:
     means = _over_draws(components, "mean")
     mean = _average(means, log_weights)
-    return mean, _average(jnp.square(means - mean), log_weights)
+    spread = jnp.square(means - mean)
+    if hasattr(type(components), "unsure"):  # components that know how sure they are of their own mean
+        spread = spread + _over_draws(components, "unsure")
+    return mean, _average(spread, log_weights)
 
 
 @eqx.filter_jit
 def _mean_covariance(components: PyTree, log_weights: Array) -> Array:
     means = _over_draws(components, "mean")
     centred = means - _average(means, log_weights)
-    return jnp.einsum("s,snd,sne->nde", jnp.exp(log_weights), centred, centred)
+    between = jnp.einsum("s,snd,sne->nde", jnp.exp(log_weights), centred, centred)
+    if hasattr(type(components), "unsure"):
+        between = between + _average(components.covariance, log_weights)
+    return between
 
 
 @eqx.filter_jit

@@ -55,10 +55,9 @@ def measure_workload(model: Any, params: PyTree, x: jax.ShapeDtypeStruct, keys: 
     key = None if keys is None else _struct(keys, keys.shape[1:])
     rows = jax.ShapeDtypeStruct((PROBE_ROWS, *x.shape[1:]), x.dtype)
     jaxpr, shapes = jax.make_jaxpr(outputs, return_shape=True)(arrays, one, rows, key)
-    sizes = [size // PROBE_ROWS for size in _sizes(jaxpr.jaxpr) if size % PROBE_ROWS == 0]
     return Workload(
         sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(one)),
-        max([1, math.prod(x.shape[1:]), *sizes]),
+        max(math.prod(x.shape[1:]), numbers_per_row(jaxpr.jaxpr)),
         eqx.combine(shapes, static[-1]),
         tuple(leaf.shape[:1] == (PROBE_ROWS,) for leaf in jax.tree.leaves(shapes)),
     )
@@ -66,6 +65,11 @@ def measure_workload(model: Any, params: PyTree, x: jax.ShapeDtypeStruct, keys: 
 
 def _struct(leaf: Any, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True))
+
+
+def numbers_per_row(jaxpr: Any) -> int:
+    """Size, per row, of the largest array that a program for `PROBE_ROWS` rows computes."""
+    return max([1, *(size // PROBE_ROWS for size in _sizes(jaxpr) if size % PROBE_ROWS == 0)])
 
 
 def _sizes(jaxpr: Any) -> Iterator[int]:

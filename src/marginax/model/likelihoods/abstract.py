@@ -45,6 +45,11 @@ class AbstractLikelihood(eqx.Module):
         """Fisher information of the outputs: the expected curvature of the negative log likelihood."""
         raise NotImplementedError(f"{type(self).__name__} has no Fisher information: it cannot be used with curvature")
 
+    def fisher_root(self, output: Float[Array, " k"], unknowns: Unknowns) -> Float[Array, "k m"]:
+        """A matrix R with R R' the Fisher information of one example's outputs."""
+        values, vectors = jnp.linalg.eigh(self.fisher(output[None], unknowns)[0])
+        return vectors * jnp.sqrt(jnp.maximum(values, 0))
+
     def tilt(self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]) -> Float[Array, " n"]:
         r"""What noisy targets add to the log likelihood: $(y' - y)\,\eta$ with $y' - y$ of the targets' own spread.
 

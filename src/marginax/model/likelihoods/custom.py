@@ -139,6 +139,10 @@ class Tempered(AbstractLikelihood):
         """As the likelihood inside, divided by the temperature."""
         return self.likelihood.fisher(output, unknowns) / self.temperature
 
+    def fisher_root(self, output: Float[Array, " k"], unknowns: Unknowns) -> Float[Array, "k m"]:
+        """As the likelihood inside, divided by the root of the temperature."""
+        return self.likelihood.fisher_root(output, unknowns) / jnp.sqrt(self.temperature)
+
     def log_prob(self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns) -> Float[Array, " n"]:
         """Log probability divided by the temperature."""
         return self.likelihood.log_prob(output, y, unknowns) / self.temperature

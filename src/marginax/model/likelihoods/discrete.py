@@ -38,6 +38,10 @@ class Bernoulli(AbstractLikelihood):
         p = jax.nn.sigmoid(output)
         return jax.vmap(jnp.diag)(p * (1 - p))
 
+    def fisher_root(self, output: Float[Array, " k"], unknowns: Unknowns) -> Float[Array, "k m"]:
+        """The standard deviation."""
+        return jnp.sqrt(self.fisher(output[None], unknowns)[0])
+
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.Bernoulli:
         """Bernoulli with the network's logits."""
         del unknowns
@@ -72,6 +76,12 @@ class Categorical(AbstractLikelihood):
         del unknowns
         p = jax.nn.softmax(output)
         return jax.vmap(jnp.diag)(p) - p[:, :, None] * p[:, None, :]
+
+    def fisher_root(self, output: Float[Array, " k"], unknowns: Unknowns) -> Float[Array, "k m"]:
+        """diag(sqrt(p)) - p sqrt(p)': its products with itself are diag(p) - p p'."""
+        del unknowns
+        root = jnp.exp(0.5 * jax.nn.log_softmax(output))
+        return jnp.diag(root) - root[:, None] ** 2 * root
 
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.Categorical:
         """Categorical with the network's logits."""
@@ -109,6 +119,11 @@ class Poisson(AbstractLikelihood):
         """The rate."""
         del unknowns
         return jax.vmap(jnp.diag)(jnp.exp(output))
+
+    def fisher_root(self, output: Float[Array, " k"], unknowns: Unknowns) -> Float[Array, "k m"]:
+        """Root of the rate."""
+        del unknowns
+        return jnp.diag(jnp.exp(0.5 * output))
 
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.Poisson:
         """Poisson with the exponential of the output as rate."""

@@ -62,6 +62,10 @@ class AbstractLocationScale(AbstractLikelihood):
             diagonal = jnp.concatenate([diagonal, log_scale * (slope / scale) ** 2], axis=-1)
         return jax.vmap(jnp.diag)(diagonal)
 
+    def fisher_root(self, output: Float[Array, " k"], unknowns: Unknowns) -> Float[Array, "k m"]:
+        """The information is diagonal."""
+        return jnp.sqrt(self.fisher(output[None], unknowns)[0])
+
     def location_and_scale(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> tuple[Array, Array]:
         """Split the output, or take the scale from where it is."""
         if isinstance(self.scale, FromNetwork):

@@ -1,0 +1,271 @@
+r"""Prior precision and noise chosen by the data, after the fact.
+
+The evidence has its maximum over a factor $\tau$ of the prior's precision $\Lambda$ where
+
+$\tau\, \hat\theta^\top \Lambda \hat\theta = \gamma = d - \tau\, \mathrm{tr}(\Sigma \Lambda)$
+
+with $\gamma$ the number of directions that the data determine, and over the noise where
+$\sigma^2 = \mathrm{RSS} / (N - \gamma)$: a fixed point that needs the variances of the weights only (MacKay, 1992).
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from marginax.curvature import AbstractCurvature
+from marginax.files import register
+from marginax.model import Model, Params
+from marginax.model.likelihoods import Gaussian as GaussianNoise
+from marginax.model.priors import FanIn, Normal, Rescaled
+from marginax.model.scale import Positive
+from marginax.posterior.gaussian import Gaussian
+from marginax.posterior.mode import Mode
+
+_LIMIT = 18.0  # factors stay within exp(-18) and exp(18)
+
+
+class AbstractTuning(eqx.Module):
+    """How prior precision and noise are chosen."""
+
+    @abc.abstractmethod
+    def tune(self, posterior: Gaussian) -> Gaussian:
+        """The posterior under the prior that is preferred."""
+
+
+class AbstractGrouping(eqx.Module):
+    """Which leaves share a factor."""
+
+    @abc.abstractmethod
+    def groups(self, paths: list[str]) -> list[int]:
+        """A number from 0 for each leaf."""
+
+
+@register
+class WholeNetwork(AbstractGrouping):
+    """One factor for all weights."""
+
+    def groups(self, paths: list[str]) -> list[int]:
+        """All the same."""
+        return [0] * len(paths)
+
+
+@register
+class PerLayer(AbstractGrouping):
+    """One factor for each layer, weight and bias together.
+
+    >>> PerLayer().groups(["layers/0/weight", "layers/0/bias", "layers/1/weight"])
+    [0, 0, 1]
+    """
+
+    def groups(self, paths: list[str]) -> list[int]:
+        """By parent."""
+        parents = [path.rpartition("/")[0] for path in paths]
+        order = list(dict.fromkeys(parents))
+        return [order.index(parent) for parent in parents]
+
+
+class Factors(eqx.Module):
+    """What multiplies the precisions of the prior, by leaf, and that of the noise; logs."""
+
+    prior: Float[Array, " leaves"]
+    noise: Float[Array, ""]
+
+
+@register
+class Evidence(AbstractTuning):
+    """The factors of largest evidence. Needs normal priors with fixed scales; the noise is tuned where it is learned.
+
+    Args:
+        groups: leaves that share a factor: `PerLayer()` or `WholeNetwork()`.
+        num_steps: of the fixed point.
+    """
+
+    groups: AbstractGrouping = eqx.field(default_factory=PerLayer)
+    num_steps: int = 30
+
+    def __check_init__(self):
+        if not isinstance(self.groups, AbstractGrouping):
+            raise TypeError(f"groups must be mx.infer.PerLayer() or WholeNetwork(), got {self.groups!r}")
+        if isinstance(self.num_steps, bool) or not isinstance(self.num_steps, int) or self.num_steps < 1:
+            raise ValueError(f"num_steps must be an int >= 1, got {self.num_steps!r}")
+
+    def tune(self, posterior: Gaussian) -> Gaussian:
+        """By the fixed point."""
+        assert posterior.mode is not None
+        check_tunable(posterior.model, posterior.mode.moves)
+        return apply_factors(posterior, _find(self, posterior.model, posterior.mean, posterior.mode))
+
+    def factors(self, model: Model, params: Params, mode: Mode) -> Factors:
+        """The factors that the fixed point finds; may be traced."""
+        leaves = [leaf for leaf, moves in zip(model.leaves, mode.moves, strict=True) if moves]
+        by_leaf = self.groups.groups([leaf.path for leaf in leaves])
+        places = mode.places(params)
+        of_weight = jnp.repeat(
+            jnp.array([by_leaf[_rank(mode.moves, i)] if m else 0 for i, m in enumerate(mode.moves)]),
+            jnp.array([leaf.size for leaf in jax.tree.leaves(params.network)]),
+            total_repeat_length=sum(leaf.size for leaf in jax.tree.leaves(params.network)),
+        )[places]
+        weights = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(params.network)])[places]
+        misfit, num_targets = _misfit(model, params, mode)
+        prior, noise = fixed_point(
+            mode.curvature,
+            mode.precision(model, params),
+            weights,
+            of_weight,
+            max(by_leaf) + 1,
+            misfit,
+            mode.num_examples * num_targets,
+            self.num_steps,
+        )
+        every = jnp.array([by_leaf[_rank(mode.moves, i)] if m else 0 for i, m in enumerate(mode.moves)])
+        return Factors(jnp.where(jnp.array(mode.moves), prior[every], 0.0), noise)
+
+
+class HeldOut(AbstractTuning):
+    """One factor for all weights: that of the best predictions of data that were not trained on.
+
+    Args:
+        data: a pair (x, y), in the units of the training data.
+        factors: of the precision, to choose from.
+    """
+
+    data: tuple[Any, Any]
+    factors: np.ndarray
+
+    def __init__(self, data: tuple[Any, Any], factors: Any = None):
+        """Check the data; 17 factors from 1e-4 to 1e4 by default."""
+        if not isinstance(data, tuple | list) or len(data) != 2:
+            raise ValueError(f"data must be a pair (x, y), got {type(data).__name__}")
+        self.data = (data[0], data[1])
+        self.factors = np.logspace(-4, 4, 17) if factors is None else np.atleast_1d(np.asarray(factors, float))
+        if not np.all(self.factors > 0):
+            raise ValueError(f"factors must be > 0, got {factors!r}")
+
+    def tune(self, posterior: Gaussian) -> Gaussian:
+        """Try them all."""
+        assert posterior.mode is not None
+        moves, (x, y) = posterior.mode.moves, self.data
+        best, chosen = -np.inf, posterior
+        for factor in self.factors:
+            logs = jnp.where(jnp.array(moves), float(np.log(factor)), 0.0)
+            candidate = apply_factors(posterior, Factors(logs, jnp.zeros(())))
+            score = float(np.mean(candidate.predict(x).log_prob(np.asarray(y))))
+            if score > best:
+                best, chosen = score, candidate
+        return chosen
+
+
+@eqx.filter_jit
+def _find(rule: Evidence, model: Model, params: Params, mode: Mode) -> Factors:
+    return rule.factors(model, params, mode)
+
+
+def fixed_point(
+    curvature: AbstractCurvature,
+    precision: Float[Array, " size"],
+    weights: Float[Array, " size"],
+    groups: Int[Array, " size"],
+    num_groups: int,
+    misfit: Float[Array, ""] | None,
+    num_targets: int | Array,
+    num_steps: int,
+) -> tuple[Float[Array, " groups"], Float[Array, ""]]:
+    """Logs of the factors of largest evidence: of the prior's precision by group, and of the noise's precision.
+
+    Args:
+        curvature: of the likelihood.
+        precision: of the prior, before.
+        weights: at the mode.
+        groups: of each weight.
+        num_groups: how many there are.
+        misfit: sum of squared residuals in units of the noise, or None if the noise is known.
+        num_targets: how many residuals.
+        num_steps: of the iteration.
+    """
+
+    def by_group(values: Array) -> Array:
+        return jax.ops.segment_sum(values, groups, num_groups)
+
+    size, length = by_group(jnp.ones_like(weights)), by_group(precision * weights**2)
+
+    def step(_: Any, logs: tuple[Array, Array]) -> tuple[Array, Array]:
+        prior, noise = logs
+        scaled = precision * jnp.exp(prior)[groups]
+        variances = curvature.scaled(jnp.exp(noise)).covariance(scaled).variances()
+        known = jnp.clip(size - by_group(scaled * variances), 1e-6 * size, size)
+        prior = jnp.clip(jnp.log(known) - jnp.log(length + 1e-30), -_LIMIT, _LIMIT)
+        if misfit is not None:
+            left = jnp.maximum(num_targets - known.sum(), 0.05 * num_targets)
+            noise = jnp.clip(jnp.log(left) - jnp.log(misfit + 1e-30), -_LIMIT, _LIMIT)
+        return prior, noise
+
+    start = jnp.zeros(num_groups, weights.dtype), jnp.zeros((), weights.dtype)
+    return jax.lax.fori_loop(0, num_steps, step, start)
+
+
+def apply_factors(posterior: Gaussian, factors: Factors) -> Gaussian:
+    """The posterior under the rescaled prior and noise; its mean stays."""
+    assert posterior.mode is not None
+    model = posterior.model
+    new_model = eqx.tree_at(lambda m: m.prior, model, rescale(model, factors.prior))
+    mean, mode = rescale_noise(model, posterior.mean, posterior.mode, factors.noise)
+    new = (new_model, mean, mode, _covariance(new_model, mean, mode))
+    return eqx.tree_at(lambda p: (p.model, p.mean, p.mode, p.covariance), posterior, new)
+
+
+@eqx.filter_jit
+def _covariance(model: Model, mean: Params, mode: Mode) -> Any:
+    return mode.covariance(model, mean)
+
+
+def rescale(model: Model, log_factors: Float[Array, " leaves"]) -> Rescaled:
+    """The model's prior with its precisions multiplied; factors of factors multiply."""
+    prior, before = model.prior, {}
+    if isinstance(prior, Rescaled):
+        prior, before = prior.prior, prior.log_factors
+    logs = {leaf.path: log + before.get(leaf.path, 0.0) for leaf, log in zip(model.leaves, log_factors, strict=True)}
+    return Rescaled(prior, logs)
+
+
+def rescale_noise(model: Model, params: Params, mode: Mode, log_factor: Float[Array, ""]) -> tuple[Params, Mode]:
+    """Parameters and mode when the precision of the noise is multiplied."""
+    misfit, num_targets = _misfit(model, params, mode)
+    if misfit is None:
+        return params, mode
+    factor = jnp.exp(log_factor)
+    log_likelihood = mode.log_likelihood + 0.5 * (misfit * (1 - factor) + mode.num_examples * num_targets * log_factor)
+    unknowns = {"log_scale": params.likelihood["log_scale"] - 0.5 * log_factor}
+    curvature = mode.curvature.scaled(factor)
+    new = eqx.tree_at(lambda m: (m.curvature, m.log_likelihood), mode, (curvature, log_likelihood))
+    return Params(params.network, unknowns, params.prior), new
+
+
+def check_tunable(model: Model, moves: tuple[bool, ...]) -> None:
+    """Raise unless the priors that matter are normal with fixed scales."""
+    for leaf, asked in zip(model.leaves, moves, strict=True):
+        prior: Any = model.prior.prior.at(leaf.path) if isinstance(model.prior, Rescaled) else model.prior.at(leaf.path)
+        scale = getattr(prior, "scale", None)
+        learned = isinstance(scale, Positive) or (isinstance(scale, FanIn) and isinstance(scale.gain, Positive))
+        if asked and (not isinstance(prior, Normal) or learned):
+            raise ValueError(
+                f"prior at {leaf.path} must be mx.priors.Normal with a fixed scale to be tuned by evidence, got {prior}"
+            )
+
+
+def _misfit(model: Model, params: Params, mode: Mode) -> tuple[Float[Array, ""] | None, int]:
+    """Sum of squared residuals in units of the noise, where that is learned; read off the log likelihood."""
+    likelihood = model.likelihood
+    if not isinstance(likelihood, GaussianNoise) or not isinstance(likelihood.scale, Positive):
+        return None, 0
+    log_scale = params.likelihood["log_scale"]
+    constant = mode.num_examples * jnp.sum(log_scale + 0.5 * jnp.log(2 * jnp.pi))
+    return -2.0 * (mode.log_likelihood + constant), log_scale.size
+
+
+def _rank(moves: tuple[bool, ...], leaf: int) -> int:
+    return sum(moves[:leaf])
