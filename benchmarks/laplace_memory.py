@@ -3,8 +3,8 @@
     make bench NAME=laplace_memory
 
 Each in a process of its own: fit in batches of 128, predict, and ask the system for the largest resident size. Ours
-has 10,000 images for both; laplace-torch is fitted to two batches and predicts as few images per call as in `laplace`,
-because its peak is that of a batch.
+has 10,000 images for both; laplace-torch, whose peak is that of one batch or call, is fitted to two batches and
+predicts as many images per call as in `laplace`.
 """
 
 import argparse
