@@ -19,6 +19,8 @@ NAMES = (
     "scaling",
     "vi_step",
     "dropout_predict",
+    "laplace",
+    "laplace_memory",
     "convnet",
     "import_time",
     "uci",

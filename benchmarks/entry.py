@@ -28,6 +28,10 @@ VARIATIONAL = Environment(
     ("torch==2.13.0", "torchvision==0.28.0", "bayesian-torch==0.5.0", "torch-uncertainty[cpu]==0.13.0"),
 )
 POSTERIORS = Environment("posteriors", ("torch==2.13.0", "optree==0.13.1", "posteriors==0.1.1"))
+LAPLACE = Environment(
+    "laplace",
+    ("torch==2.13.0", "torchvision==0.28.0", "numpy", "curvlinops-for-pytorch==3.0.1", "laplace-torch==0.3"),
+)
 
 
 @dataclass(frozen=True)
