@@ -21,6 +21,7 @@ NAMES = (
     "dropout_predict",
     "laplace",
     "laplace_memory",
+    "evidence",
     "convnet",
     "import_time",
     "uci",

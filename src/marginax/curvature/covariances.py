@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from marginax._random import normal
-from marginax.curvature.jacobians import Jacobian, as_one_layer, dense_rows, layer_order
+from marginax.curvature.jacobians import Jacobian, as_one_layer, dense_rows
 from marginax.files import register
 
 _LOG_2PI = 1.8378770664093453
@@ -233,22 +233,16 @@ class DenseCovariance(AbstractCovariance):
         return KeptCovariance(self, kept)
 
     def spread(self, jacobian: Jacobian) -> Float[Array, "n m m"]:
-        """By blocks of the matrix for a single layer, else by the rows written out."""
-        if layer := as_one_layer(jacobian):
-            return self._spread_of_layer(*layer)
-        rows = dense_rows(jacobian) @ self.cholesky
-        return jnp.einsum("nmp,nlp->nml", rows, rows)
-
-    def _spread_of_layer(self, columns: Array, inputs: Array, weight: bool, bias: bool) -> Float[Array, "n m m"]:
-        outputs, width = columns.shape[-1], inputs.shape[-1]
-        order = layer_order(outputs, width, weight, bias)
-        matrix = jnp.zeros((self.size, self.size), self.cholesky.dtype).at[order[:, None], order].set(self.dense())
-        rows, others = jnp.triu_indices(outputs)
-        blocks = matrix.reshape(outputs, width, outputs, width)[rows, :, others]
-        values = jnp.einsum("ni,qij,nj->nq", inputs, blocks, inputs)
-        between = jnp.zeros((inputs.shape[0], outputs, outputs), values.dtype)
-        between = between.at[:, rows, others].set(values).at[:, others, rows].set(values)
-        return columns @ between @ columns.swapaxes(1, 2)
+        """Rows through the factor; those of a single layer are never written out."""
+        layer = as_one_layer(jacobian)
+        if layer is None:
+            rows = dense_rows(jacobian) @ self.cholesky
+            return jnp.einsum("nmp,nlp->nml", rows, rows)
+        outputs, width = layer.columns.shape[-1], layer.inputs.shape[-1]
+        factor = jnp.zeros_like(self.cholesky).at[layer.order].set(self.cholesky)
+        through = jnp.einsum("ni,oip->nop", layer.inputs, factor.reshape(outputs, width, -1))
+        between = jnp.einsum("nop,nqp->noq", through, through)
+        return layer.columns @ between @ layer.columns.swapaxes(1, 2)
 
     def dense(self) -> Float[Array, "size size"]:
         """L L'."""

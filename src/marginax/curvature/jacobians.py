@@ -10,7 +10,7 @@ import abc
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 
 class AbstractJacobian(eqx.Module):
@@ -21,7 +21,10 @@ class AbstractJacobian(eqx.Module):
     def size(self) -> int:
         """Number of weights in the leaf."""
 
-    extent: eqx.AbstractVar[tuple[int, int]]
+    @property
+    @abc.abstractmethod
+    def extent(self) -> tuple[int, int]:
+        """Numbers of examples and of columns."""
 
     @abc.abstractmethod
     def weighted(self, weights: Float[Array, " n"]) -> "AbstractJacobian":
@@ -151,11 +154,16 @@ class Zero(AbstractJacobian):
 
     Args:
         num: size of the leaf.
-        extent: numbers of examples and of columns.
+        shape: numbers of examples and of columns.
     """
 
     num: int = eqx.field(static=True)
-    extent: tuple[int, int] = eqx.field(static=True)
+    shape: tuple[int, int] = eqx.field(static=True)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """As given."""
+        return self.shape
 
     @property
     def size(self) -> int:
@@ -211,43 +219,64 @@ def take_entries(jacobian: Jacobian, index: Array) -> Plain:
 
 def gram(jacobian: Jacobian) -> Float[Array, "size size"]:
     r"""$\sum_{nm} J_{nm}^\top J_{nm}$ over all leaves together."""
-    if layer := as_one_layer(jacobian):
-        return _gram_of_layer(*layer)
     rows = dense_rows(jacobian)
+    return second_moment(rows)
+
+
+def second_moment(rows: Float[Array, "*n p"]) -> Float[Array, "p p"]:
+    """Sum of outer products of the last axis; a block below the diagonal is the one above, turned."""
     flat = rows.reshape(-1, rows.shape[-1])
-    return flat.T @ flat
+    half = flat.shape[1] // 2
+    if half < 100:
+        return flat.T @ flat
+    top, corner = flat[:, :half].T @ flat, flat[:, half:].T @ flat[:, half:]
+    return jnp.concatenate([top, jnp.concatenate([top[:, half:].T, corner], axis=1)])
 
 
-def as_one_layer(jacobian: Jacobian) -> tuple[Float[Array, "n m o"], Float[Array, "n i"], bool, bool] | None:
-    """Columns, inputs (1 at the end for a bias), and whether there are a weight and a bias; None if there is more."""
-    if not all(isinstance(leaf, Outer) and not leaf.is_shared for leaf in jacobian) or len(jacobian) > 2:
+class LayerColumns(eqx.Module):
+    """Derivatives with respect to a single layer, used once: its inputs have a 1 at the end if there is a bias."""
+
+    columns: Float[Array, "n m o"]
+    inputs: Float[Array, "n i"]
+    order: Int[Array, " size"]
+
+    def packed_gram(self) -> Float[Array, "pairs i i"]:
+        """The gram matrix by pairs of outputs: columns only enter through products, of which there are few."""
+        rows, others = jnp.triu_indices(self.columns.shape[-1])
+        products = jnp.einsum("nmq,nmq->nq", self.columns[..., rows], self.columns[..., others])
+        return jnp.einsum("nq,ni,nj->qij", products, self.inputs, self.inputs)
+
+
+def as_one_layer(jacobian: Jacobian) -> LayerColumns | None:
+    """A single layer, if that is all there is."""
+    leaves = [leaf for leaf in jacobian if isinstance(leaf, Outer) and not leaf.is_shared]
+    if len(leaves) < len(jacobian) or not is_one_layer([(leaf.site, leaf.inputs is None) for leaf in leaves]):
         return None
-    first, last = jacobian[0], jacobian[-1]
-    assert isinstance(first, Outer)
-    assert isinstance(last, Outer)
-    if first.site != last.site or (first is not last and (first.inputs is None or last.inputs is not None)):
-        return None
-    ones = jnp.ones((first.columns.shape[0], 1), first.columns.dtype)
-    parts = [leaf.inputs[:, 0] if leaf.inputs is not None else ones for leaf in jacobian if isinstance(leaf, Outer)]
-    return first.columns[:, :, 0], jnp.concatenate(parts, axis=1), first.inputs is not None, last.inputs is None
+    ones = jnp.ones((leaves[0].columns.shape[0], 1), leaves[0].columns.dtype)
+    inputs = jnp.concatenate([ones if leaf.inputs is None else leaf.inputs[:, 0] for leaf in leaves], axis=1)
+    return LayerColumns(
+        leaves[0].columns[:, :, 0], inputs, layer_order(leaves[0].shape[0], inputs.shape[1], len(leaves))
+    )
 
 
-def _gram_of_layer(columns: Array, inputs: Array, weight: bool, bias: bool) -> Float[Array, "size size"]:
-    """The columns only enter through their products, of which there are few for a last layer."""
-    num_outputs, num_inputs = columns.shape[-1], inputs.shape[-1]
+def is_one_layer(leaves: list[tuple[int | None, bool]]) -> bool:
+    """Whether these (site, is bias) are a weight, a bias, or a weight and then its bias."""
+    sites, biases = {site for site, _ in leaves}, [bias for _, bias in leaves]
+    return len(sites) == 1 and None not in sites and biases in ([False], [True], [False, True])
+
+
+def unpack_gram(packed: Float[Array, "pairs i i"], num_outputs: int, num_leaves: int) -> Float[Array, "size size"]:
+    """The matrix of raveled weights, then biases, from its packed form."""
+    width = packed.shape[-1]
     rows, others = jnp.triu_indices(num_outputs)
-    products = jnp.einsum("nmq,nmq->nq", columns[..., rows], columns[..., others])
-    blocks = jnp.einsum("nq,ni,nj->qij", products, inputs, inputs)
-    full = jnp.zeros((num_outputs, num_outputs, num_inputs, num_inputs), blocks.dtype)
-    full = full.at[rows, others].set(blocks).at[others, rows].set(blocks)  # blocks are symmetric
-    matrix = full.transpose(0, 2, 1, 3).reshape(num_outputs * num_inputs, -1)
-    order = layer_order(num_outputs, num_inputs, weight, bias)
+    full = jnp.zeros((num_outputs, num_outputs, width, width), packed.dtype)
+    full = full.at[rows, others].set(packed).at[others, rows].set(packed)  # blocks are symmetric
+    matrix = full.transpose(0, 2, 1, 3).reshape(num_outputs * width, -1)
+    order = layer_order(num_outputs, width, num_leaves)
     return matrix[order][:, order]
 
 
-def layer_order(num_outputs: int, num_inputs: int, weight: bool, bias: bool) -> Array:
+def layer_order(num_outputs: int, num_inputs: int, num_leaves: int) -> Int[Array, " size"]:
     """Where raveled weights, then biases, are in a matrix of outputs and inputs whose last input is the 1."""
     places = jnp.arange(num_outputs * num_inputs).reshape(num_outputs, num_inputs)
-    if weight and bias:
-        return jnp.concatenate([places[:, :-1].ravel(), places[:, -1]])
-    return places.ravel()
+    return jnp.concatenate([places[:, :-1].ravel(), places[:, -1]]) if num_leaves == 2 else places.ravel()

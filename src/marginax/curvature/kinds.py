@@ -41,7 +41,7 @@ class GGN(AbstractKind):
     """Generalised Gauss-Newton: the Fisher information of the outputs, exactly."""
 
     def num_columns(self, output_size: int) -> int:
-        """As many as outputs."""
+        """As many as outputs; fewer where the information has no full rank."""
         return output_size
 
     def columns(self, model: Model, params: Params) -> Columns:
@@ -138,10 +138,20 @@ class BatchCurvature(eqx.Module):
     key: PRNGKeyArray
     index: Int[Array, " moving"] | None = None
 
+    def _pulled(self) -> tuple[Array, Jacobian]:
+        columns = self.kind.columns(self.model, self.params)
+        return pull_back(self.model, self.params, self.plan, self.batch.x, self.batch.y, columns, self.key)
+
+    def log_likelihood(self) -> Float[Array, ""]:
+        """Of the rows that count, from the same forward pass as the columns."""
+        if isinstance(self.kind, Hessian):
+            return self.weights @ self.model.log_likelihood(self.params, self.batch)
+        output = self._pulled()[0]
+        return self.weights @ self.model.likelihood.log_prob(output, self.batch.y, self.params.likelihood)
+
     def jacobian(self) -> Jacobian:
         """Columns of all rows, pulled back to the leaves that move."""
-        columns = self.kind.columns(self.model, self.params)
-        pulled = pull_back(self.model, self.params, self.plan, self.batch.x, self.batch.y, columns, self.key)[1]
+        pulled = self._pulled()[1]
         moving = moving_part(pulled) if self.index is None else (take_entries(pulled, self.index),)
         return tuple(leaf.weighted(self.weights) for leaf in moving)
 

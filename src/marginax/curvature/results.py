@@ -113,8 +113,7 @@ class DenseCurvature(AbstractCurvature):
         total = self.matrix + jnp.diag(precision)
         scale = jnp.diag(total) ** -0.5
         reverse = jnp.linalg.cholesky((scale[:, None] * total * scale)[::-1, ::-1])[::-1, ::-1]
-        inverse = jax.scipy.linalg.solve_triangular(reverse.T, jnp.eye(self.size, dtype=total.dtype), lower=True)
-        return DenseCovariance(scale[:, None] * inverse)
+        return DenseCovariance(scale[:, None] * inverse_of_triangle(reverse.T))
 
     def scaled(self, factor: Float[Array, ""]) -> "DenseCurvature":
         """Every entry."""
@@ -170,3 +169,14 @@ class BlockCurvature(AbstractCurvature):
     def scaled(self, factor: Float[Array, ""]) -> "BlockCurvature":
         """Every block."""
         return BlockCurvature(tuple(block.scaled(factor) for block in self.blocks))
+
+
+def inverse_of_triangle(matrix: Float[Array, "size size"]) -> Float[Array, "size size"]:
+    """Of a lower triangular matrix, by halves: most of the work is products of matrices, which use all cores."""
+    size = matrix.shape[0]
+    if size <= 256:
+        return jax.scipy.linalg.solve_triangular(matrix, jnp.eye(size, dtype=matrix.dtype), lower=True)
+    half = size // 2
+    first, last = inverse_of_triangle(matrix[:half, :half]), inverse_of_triangle(matrix[half:, half:])
+    below = -last @ (matrix[half:, :half] @ first)
+    return jnp.block([[first, jnp.zeros((half, size - half), matrix.dtype)], [below, last]])

@@ -15,7 +15,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from marginax._random import normal
-from marginax.curvature.jacobians import Outer, dense_rows, gram
+from marginax.curvature.jacobians import (
+    Jacobian,
+    Outer,
+    as_one_layer,
+    dense_rows,
+    gram,
+    is_one_layer,
+    second_moment,
+    unpack_gram,
+)
 from marginax.curvature.kinds import BatchCurvature, Hessian
 from marginax.curvature.listening import LeafPlan, Plan
 from marginax.curvature.results import (
@@ -107,19 +116,18 @@ class Dense(AbstractStructure):
     """All of it: exact, and quadratic in the number of weights."""
 
     def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> Array:
-        """A square matrix."""
-        del extent, key
-        return jnp.zeros((plan.size, plan.size))
+        """A square matrix, or blocks of it for a single layer."""
+        del key
+        return _empty_gram(plan, tuple(range(len(plan.moving))), extent)
 
     def add(self, sums: Array, batch: BatchCurvature, turn: int = 0) -> Array:
         """The batch's own matrix."""
         del turn
-        return sums + batch.matrix()
+        return sums + (batch.matrix() if isinstance(batch.kind, Hessian) else _gram(batch.jacobian()))
 
     def result(self, sums: Array, plan: Plan) -> AbstractCurvature:
-        """As it is, symmetric to the last digit."""
-        del plan
-        return DenseCurvature(0.5 * (sums + sums.T))
+        """As it is."""
+        return _dense(sums, plan, tuple(range(len(plan.moving))))
 
     def cost(self, plan: Plan, extent: Extent) -> tuple[int, int]:
         """The matrix, its factor and room to work."""
@@ -133,26 +141,26 @@ class BlockDiagonal(AbstractStructure):
 
     def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> list[Array]:
         """A square matrix per layer."""
-        del extent, key
-        return [jnp.zeros((size, size)) for size in self._sizes(plan)]
+        del key
+        return [_empty_gram(plan, leaves, extent) for leaves in _layers(plan)]
 
     def add(self, sums: list[Array], batch: BatchCurvature, turn: int = 0) -> list[Array]:
         """Each layer's own matrix."""
         del turn
-        sizes = self._sizes(batch.plan)
+        layers = _layers(batch.plan)
         if isinstance(batch.kind, Hessian):
+            sizes = self._sizes(batch.plan)
             ends = accumulate(sizes)
             parts = [batch.matrix(slice(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
         else:
-            jacobian, parts = batch.jacobian(), []
-            for leaves in _layers(batch.plan):
-                parts.append(gram(tuple(jacobian[i] for i in leaves)))
+            jacobian = batch.jacobian()
+            parts = [_gram(tuple(jacobian[i] for i in leaves)) for leaves in layers]
         return [total + part for total, part in zip(sums, parts, strict=True)]
 
     def result(self, sums: list[Array], plan: Plan) -> AbstractCurvature:
         """Blocks."""
-        del plan
-        return BlockCurvature(tuple(DenseCurvature(0.5 * (total + total.T)) for total in sums))
+        pairs = zip(sums, _layers(plan), strict=True)
+        return BlockCurvature(tuple(_dense(total, plan, leaves) for total, leaves in pairs))
 
     def cost(self, plan: Plan, extent: Extent) -> tuple[int, int]:
         """As dense, layer by layer."""
@@ -405,10 +413,33 @@ class Functional(AbstractStructure):
         return 4 * rows * plan.size, rows**2 * plan.size
 
 
-def second_moment(rows: Array) -> Array:
-    """Sum of outer products of the last axis."""
-    flat = rows.reshape(-1, rows.shape[-1])
-    return flat.T @ flat
+def _gram(jacobian: Jacobian) -> Array:
+    """Packed for a single layer, as `_empty_gram` has it."""
+    layer = as_one_layer(jacobian)
+    return gram(jacobian) if layer is None else layer.packed_gram()
+
+
+def _is_packed(plan: Plan, leaves: tuple[int, ...]) -> bool:
+    parts = [plan.moving[i] for i in leaves]
+    if plan.num_entries is not None or not is_one_layer([(leaf.site, leaf.is_bias) for leaf in parts]):
+        return False
+    return plan.places(parts[0].site or 0) == 1
+
+
+def _empty_gram(plan: Plan, leaves: tuple[int, ...], extent: Extent) -> Array:
+    parts = [plan.moving[i] for i in leaves]
+    if extent.num_columns and _is_packed(plan, leaves):
+        outputs, width = parts[0].factors[0], sum(leaf.factors[1] for leaf in parts)
+        return jnp.zeros((outputs * (outputs + 1) // 2, width, width))
+    size = plan.size if plan.num_entries is not None else sum(leaf.size for leaf in parts)
+    return jnp.zeros((size, size))
+
+
+def _dense(sums: Array, plan: Plan, leaves: tuple[int, ...]) -> DenseCurvature:
+    """Unpacked, and symmetric to the last digit."""
+    if sums.ndim == 3:
+        sums = unpack_gram(sums, plan.moving[leaves[0]].factors[0], len(leaves))
+    return DenseCurvature(0.5 * (sums + sums.T))
 
 
 def decompose(sums: FactorSums) -> tuple[dict[int, tuple[Array, Array]], dict[int, tuple[Array, Array]]]:
@@ -430,7 +461,7 @@ def _turned(leaf: Any, sums: CorrectedSums) -> Any:
     return leaf.turned(sums.left[leaf.site], right)
 
 
-def _layers(plan: Plan) -> list[list[int]]:
+def _layers(plan: Plan) -> list[tuple[int, ...]]:
     """The leaves that move, by layer: those under one parent, one after the other."""
     groups: list[list[int]] = []
     parents: list[str] = []
@@ -440,7 +471,7 @@ def _layers(plan: Plan) -> list[list[int]]:
             groups.append([])
             parents.append(parent)
         groups[-1].append(i)
-    return groups
+    return [tuple(group) for group in groups]
 
 
 def _parent(leaf: LeafPlan) -> str:

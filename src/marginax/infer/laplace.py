@@ -114,6 +114,8 @@ class Laplace(AbstractMethod):
             raise ValueError("subset LargestVariance(...) needs structure=mx.curvature.Dense()")
         if isinstance(self.tuning, Online) and isinstance(self.subset, LargestVariance):
             raise ValueError("tuning Online() needs whole leaves: use subset mx.All(), LastLayer() or Paths(...)")
+        if isinstance(self.tuning, Online) and self.training is not None and self.training.needs_full_batch:
+            raise ValueError("tuning Online() needs training by Adam or SGD: LBFGS remembers the prior before")
 
     @property
     def batch_size(self) -> int | None:
@@ -247,7 +249,7 @@ class Pass(eqx.Module):
         plan = self.method._plan(model, state.params, batch.x[0])
         look = self.method._look(model, state, batch, key, plan)
         sums = self.method.structure.add(state.sums, look, self.turn)
-        log_likelihood = state.log_likelihood + look.weights @ model.log_likelihood(state.params, batch)
+        log_likelihood = state.log_likelihood + look.log_likelihood()
         count = state.count + batch.x.shape[0]
         new = eqx.tree_at(lambda s: (s.sums, s.count, s.log_likelihood), state, (sums, count, log_likelihood))
         return new, LaplaceInfo(count, log_likelihood)
@@ -275,6 +277,7 @@ class Scout(eqx.Module):
         self, model: Model, state: LaplaceState, batch: Batch, *, key: PRNGKeyArray
     ) -> tuple[LaplaceState, LaplaceInfo]:
         """Add a batch."""
+        assert state.scout is not None
         plan = replace(self.method._plan(model, state.params, batch.x[0]), num_entries=None)
         scout = Diagonal().add(state.scout, self.method._look(model, state, batch, key, plan))
         count = state.count + batch.x.shape[0]
@@ -292,6 +295,8 @@ class Choose(eqx.Module):
     ) -> tuple[LaplaceState, LaplaceInfo]:
         """Once, after scouting."""
         del batch, key
+        assert isinstance(self.method.subset, LargestVariance)
+        assert state.scout is not None
         precision = ravel_pytree(prior_precision(model, state.params).network)[0] + state.scout
         _, index = jax.lax.top_k(-precision, self.method.subset.num_weights)
         new = eqx.tree_at(lambda s: s.index, state, jnp.sort(index).astype(jnp.int32))
@@ -307,6 +312,7 @@ class Tune(eqx.Module):
         self, model: Model, state: LaplaceState, batch: Batch, *, key: PRNGKeyArray
     ) -> tuple[LaplaceState, LaplaceInfo]:
         """Once, after the curvature."""
+        assert isinstance(self.method.tuning, Online)
         memory, extra = state.training
         current = eqx.tree_at(lambda m: m.prior, model, rescale(model, extra.log_factors))
         mode = self.method.mode(model, state)

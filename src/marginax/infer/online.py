@@ -33,13 +33,13 @@ class Online(eqx.Module):
             raise TypeError(f"rule must be mx.infer.Evidence(...), got {self.rule!r}")
 
     def shares(self, num_steps: int, epoch: int) -> list[int]:
-        """Steps of training before each choice, and after the last; whole epochs.
+        """Steps of training before each choice, and after the last: half of them before the first; whole epochs.
 
         >>> Online(num_rounds=3).shares(4000, 7)
-        [1001, 1001, 1001, 1001]
+        [2002, 672, 672, 672]
         """
-        share = -(-num_steps // (self.num_rounds + 1))
-        return [-(-share // epoch) * epoch] * (self.num_rounds + 1)
+        first, others = -(-num_steps // 2), -(-num_steps // (2 * self.num_rounds))
+        return [-(-share // epoch) * epoch for share in (first, *[others] * self.num_rounds)]
 
 
 class Present(eqx.Module):

@@ -78,15 +78,17 @@ class Factors(eqx.Module):
 
 @register
 class Evidence(AbstractTuning):
-    """The factors of largest evidence. Needs normal priors with fixed scales; the noise is tuned where it is learned.
+    """The factors of largest evidence. Needs normal priors with fixed scales.
 
     Args:
         groups: leaves that share a factor: `PerLayer()` or `WholeNetwork()`.
+        noise: whether the noise of a Gaussian likelihood is tuned too, where it is learned.
         num_steps: of the fixed point.
     """
 
     groups: AbstractGrouping = eqx.field(default_factory=PerLayer)
-    num_steps: int = 30
+    noise: bool = False
+    num_steps: int = 50
 
     def __check_init__(self):
         if not isinstance(self.groups, AbstractGrouping):
@@ -112,6 +114,7 @@ class Evidence(AbstractTuning):
         )[places]
         weights = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(params.network)])[places]
         misfit, num_targets = _misfit(model, params, mode)
+        misfit = misfit if self.noise else None
         prior, noise = fixed_point(
             mode.curvature,
             mode.precision(model, params),
@@ -198,14 +201,19 @@ def fixed_point(
         scaled = precision * jnp.exp(prior)[groups]
         variances = curvature.scaled(jnp.exp(noise)).covariance(scaled).variances()
         known = jnp.clip(size - by_group(scaled * variances), 1e-6 * size, size)
-        prior = jnp.clip(jnp.log(known) - jnp.log(length + 1e-30), -_LIMIT, _LIMIT)
+        prior = _towards(prior, jnp.log(known) - jnp.log(length + 1e-30))
         if misfit is not None:
             left = jnp.maximum(num_targets - known.sum(), 0.05 * num_targets)
-            noise = jnp.clip(jnp.log(left) - jnp.log(misfit + 1e-30), -_LIMIT, _LIMIT)
+            noise = _towards(noise, jnp.log(left) - jnp.log(misfit + 1e-30))
         return prior, noise
 
     start = jnp.zeros(num_groups, weights.dtype), jnp.zeros((), weights.dtype)
     return jax.lax.fori_loop(0, num_steps, step, start)
+
+
+def _towards(old: Array, new: Array) -> Array:
+    """Half of the way, within limits, and nowhere if the way is not known."""
+    return jnp.where(jnp.isfinite(new), jnp.clip(0.5 * (old + new), -_LIMIT, _LIMIT), old)
 
 
 def apply_factors(posterior: Gaussian, factors: Factors) -> Gaussian:

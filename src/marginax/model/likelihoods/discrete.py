@@ -78,10 +78,12 @@ class Categorical(AbstractLikelihood):
         return jax.vmap(jnp.diag)(p) - p[:, :, None] * p[:, None, :]
 
     def fisher_root(self, output: Float[Array, " k"], unknowns: Unknowns) -> Float[Array, "k m"]:
-        """diag(sqrt(p)) - p sqrt(p)': its products with itself are diag(p) - p p'."""
+        """diag(sqrt(p)) times a basis orthogonal to sqrt(p), by a reflection: one column less than classes."""
         del unknowns
         root = jnp.exp(0.5 * jax.nn.log_softmax(output))
-        return jnp.diag(root) - root[:, None] ** 2 * root
+        axis = root.at[0].add(1.0)  # the reflection that takes the first axis to -root
+        basis = jnp.eye(root.shape[0], dtype=root.dtype)[:, 1:] - jnp.outer(axis, axis[1:]) / axis[0]
+        return root[:, None] * basis
 
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.Categorical:
         """Categorical with the network's logits."""

@@ -1,0 +1,140 @@
+"""Prior precisions and noise by evidence: the fixed point is the maximum, and what is tuned is what is said."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+import marginax as mx
+from marginax.curvature import Dense, Kronecker
+from marginax.infer import LBFGS, MAP, Evidence, HeldOut, Laplace, Online, PerLayer, WholeNetwork
+from marginax.model.priors import Normal, Rescaled
+from marginax.posterior.tuning import Factors, apply_factors
+
+TRAINING = MAP(num_epochs=80, batch_size=None, optimiser=LBFGS())
+
+
+@pytest.fixture(scope="module")
+def linear():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 4))
+    y = x @ np.array([1.0, -2.0, 0.1, 0.0]) + 0.5 * rng.normal(size=60)
+    net = mx.nets.MLP(4, (), 1, key=0)
+    model = mx.Model(net, likelihood=mx.likelihoods.Gaussian(), prior=Normal(scale=0.3))
+    return model, x, y, mx.fit(model, (x, y), Laplace(structure=Dense(), training=TRAINING), key=0)
+
+
+@pytest.fixture(scope="module")
+def wave():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, size=(80, 1))
+    y = np.sin(3 * x[:, 0]) + 0.2 * rng.normal(size=80)
+    net = mx.nets.MLP(1, (8,), 1, activation=jax.nn.tanh, key=0)
+    model = mx.Model(net, likelihood=mx.likelihoods.Gaussian(), prior=Normal(scale=1.0))
+    return model, x, y, mx.fit(model, (x, y), Laplace(training=TRAINING), key=0)
+
+
+def test_retraining_and_tuning_in_turn_finds_the_evidence_maximum_of_linear_regression(linear):
+    model, x, y, _ = linear
+    rule = Evidence(WholeNetwork(), noise=True)
+    method = Laplace(structure=Dense(), training=MAP(num_epochs=4000), tuning=Online(12, rule))
+    posterior = mx.fit(model, (x, y), method, key=0)
+    design = np.c_[x, np.ones(60)]
+
+    def loss(logs):
+        noise, prior = np.exp(2 * logs[0]), np.exp(2 * logs[1])
+        return -stats.multivariate_normal(np.zeros(60), noise * np.eye(60) + prior * design @ design.T).logpdf(y)
+
+    best = optimize.minimize(loss, np.zeros(2))
+    noise = float(posterior.mean.likelihood["log_scale"][0])
+    prior = np.log(0.3) - 0.5 * float(posterior.model.prior.log_factors["layers/0/weight"])
+    np.testing.assert_allclose([noise, prior], best.x, atol=0.02)
+    assert abs(float(posterior.log_evidence()) + best.fun) < 0.01
+
+
+@pytest.mark.parametrize("noise", [False, True])
+@pytest.mark.parametrize("groups", [WholeNetwork(), PerLayer()], ids=lambda g: type(g).__name__)
+def test_the_fixed_point_is_a_maximum_of_the_evidence(wave, groups, noise):
+    posterior = wave[3]
+    tuned = posterior.tuned(Evidence(groups, noise=noise, num_steps=200))
+    best = float(tuned.log_evidence())
+    assert best > float(posterior.log_evidence())
+    layers = np.array([0, 0, 1, 1])
+    moves = [np.ones(4)] if isinstance(groups, WholeNetwork) else [layers == 0, layers == 1]
+    steps = [Factors(0.3 * jnp.asarray(move, float), jnp.zeros(())) for move in moves]
+    steps += [Factors(jnp.zeros(4), jnp.asarray(0.1))] if noise else []
+    for step in steps:
+        for sign in (-1, 1):
+            near = apply_factors(tuned, jax.tree.map(lambda leaf, by=sign: by * leaf, step))
+            assert float(near.log_evidence()) < best
+
+
+def test_the_tuned_posterior_is_that_of_the_tuned_prior(wave):
+    model, x, y, posterior = wave
+    tuned = posterior.tuned(Evidence(noise=True))
+    again = mx.fit(tuned.model, (x, y), Laplace(), init=tuned, key=3)
+    np.testing.assert_allclose(again.covariance.variances(), tuned.covariance.variances(), rtol=1e-3)
+    np.testing.assert_allclose(float(again.log_evidence()), float(tuned.log_evidence()), rtol=1e-4)
+    assert isinstance(tuned.model.prior, Rescaled)
+    assert not isinstance(model.prior, Rescaled)
+
+
+def test_noise_that_is_known_stays():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(30, 1))
+    model = mx.Model(mx.nets.MLP(1, (), 1, key=0), likelihood=mx.likelihoods.Gaussian(scale=0.3), prior=Normal(1.0))
+    posterior = mx.fit(model, (x, x[:, 0]), Laplace(tuning=Evidence(noise=True), training=TRAINING), key=0)
+    assert posterior.mean.likelihood == {}
+    np.testing.assert_allclose(posterior.predict(x).aleatoric, 0.09, rtol=1e-5)
+
+
+def test_held_out_data_choose_the_factor_of_best_predictions(wave):
+    _, x, _, posterior = wave
+    rng = np.random.default_rng(1)
+    fresh = rng.uniform(-2, 2, size=(40, 1))
+    data = (fresh, np.sin(3 * fresh[:, 0]) + 0.2 * rng.normal(size=40))
+    factors = np.array([0.01, 1.0, 100.0])
+    tuned = posterior.tuned(HeldOut(data, factors))
+    scores = []
+    for factor in factors:
+        candidate = apply_factors(posterior, Factors(jnp.full(4, float(np.log(factor))), jnp.zeros(())))
+        scores.append(candidate.predict(data[0]).log_prob(data[1]).mean())
+    chosen = np.exp(float(tuned.model.prior.log_factors["layers/0/weight"]))
+    np.testing.assert_allclose(chosen, factors[np.argmax(scores)], rtol=1e-4)
+    assert len(x) == 80
+
+
+def test_tuning_online_raises_the_evidence_of_the_network_it_ends_with(wave):
+    model, x, y, posterior = wave
+    method = Laplace(structure=Kronecker(), tuning=Online(3, Evidence(noise=True)), training=MAP(num_epochs=4000))
+    online = mx.fit(model, (x, y), method, key=0)
+    assert float(online.log_evidence()) > float(posterior.log_evidence())
+    assert set(online.record.num_steps) == {
+        f"{name} ({i})" for i in range(1, 5) for name in ("train", "curvature", "tune") if (name, i) != ("tune", 4)
+    }
+
+
+def test_a_rescaled_prior_is_the_density_of_the_shrunk_weight():
+    leaf = mx.priors.Leaf("w", (50,), None)
+    value = jnp.linspace(-2, 2, 50)
+    rescaled = Rescaled(Normal(scale=0.5), {"w": jnp.log(4.0)}).at("w")
+    np.testing.assert_allclose(
+        float(rescaled.log_prob(value, leaf, {})), stats.norm(0, 0.25).logpdf(np.asarray(value)).sum(), rtol=1e-5
+    )
+    mean, scale = jnp.full(50, 0.3), jnp.full(50, 0.2)
+    exact = 50 * (stats.norm(0, 0.25).logpdf(0.3) - 0.5 * 0.2**2 / 0.25**2)
+    np.testing.assert_allclose(float(rescaled.expected_log_prob(mean, scale, leaf, {})), exact, rtol=1e-5)
+    draws = np.asarray(rescaled.sample(leaf, {}, key=jax.random.key(0)))
+    assert abs(draws.std() / 0.25 - 1) < 4.9 / np.sqrt(100)
+
+
+def test_priors_that_cannot_be_tuned_are_named(wave):
+    model, x, y, _ = wave
+    heavy = mx.Model(model.network, model.likelihood, prior=mx.priors.StudentT())
+    with pytest.raises(ValueError, match=r"prior at layers/0/weight must be mx\.priors\.Normal with a fixed scale"):
+        mx.fit(heavy, (x, y), Laplace(tuning=Evidence(), training=MAP(num_epochs=1)), key=0)
+    with pytest.raises(ValueError, match="LBFGS remembers the prior before"):
+        Laplace(training=TRAINING, tuning=Online())
+    with pytest.raises(ValueError, match="factors must be > 0"):
+        HeldOut((x, y), [0.0])
