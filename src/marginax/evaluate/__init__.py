@@ -1,4 +1,4 @@
-"""How good a prediction is: proper scores, calibration, ranking.
+"""How good a prediction is: proper scores, calibration, ranking, information criteria.
 
 Every function takes one of our predictions or plain arrays, and gives a number with its standard error.
 """
@@ -16,12 +16,14 @@ from marginax.evaluate.calibration import (
 from marginax.evaluate.classification import BrierDecomposition, accuracy, brier, brier_decomposition
 from marginax.evaluate.crps import Empirical, Fair, crps
 from marginax.evaluate.density import log_predictive_density, nll
+from marginax.evaluate.leave_one_out import WAIC, LeaveOneOut, loo, waic
 from marginax.evaluate.ranking import aupr, auroc
 from marginax.evaluate.regression import coverage, interval_score, mae, pinball, rmse, sharpness
 from marginax.evaluate.score import AbstractScore, Score, ScoreTable
 from marginax.evaluate.table import scores
 
 __all__ = [
+    "WAIC",
     "AbsoluteGap",
     "AbstractBins",
     "AbstractGap",
@@ -32,6 +34,7 @@ __all__ = [
     "EqualMass",
     "EqualWidth",
     "Fair",
+    "LeaveOneOut",
     "Score",
     "ScoreTable",
     "SquaredGap",
@@ -46,6 +49,7 @@ __all__ = [
     "ece",
     "interval_score",
     "log_predictive_density",
+    "loo",
     "mae",
     "nll",
     "pinball",
@@ -54,4 +58,5 @@ __all__ = [
     "rmse",
     "scores",
     "sharpness",
+    "waic",
 ]
