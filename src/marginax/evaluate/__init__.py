@@ -1,4 +1,4 @@
-"""How good a prediction is: proper scores, calibration, ranking, information criteria.
+"""How good a prediction is: proper scores, calibration, ranking, information criteria, and distances between two.
 
 Every function takes one of our predictions or plain arrays, and gives a number with its standard error.
 """
@@ -16,6 +16,7 @@ from marginax.evaluate.calibration import (
 from marginax.evaluate.classification import BrierDecomposition, accuracy, brier, brier_decomposition
 from marginax.evaluate.crps import Empirical, Fair, crps
 from marginax.evaluate.density import log_predictive_density, nll
+from marginax.evaluate.distances import agreement, total_variation, wasserstein
 from marginax.evaluate.leave_one_out import WAIC, LeaveOneOut, loo, waic
 from marginax.evaluate.ranking import aupr, auroc
 from marginax.evaluate.regression import coverage, interval_score, mae, pinball, rmse, sharpness
@@ -39,6 +40,7 @@ __all__ = [
     "ScoreTable",
     "SquaredGap",
     "accuracy",
+    "agreement",
     "aupr",
     "auroc",
     "brier",
@@ -58,5 +60,7 @@ __all__ = [
     "rmse",
     "scores",
     "sharpness",
+    "total_variation",
     "waic",
+    "wasserstein",
 ]
