@@ -57,5 +57,6 @@ def test_classification_has_its_names():
 def test_modules_that_are_loaded_on_demand_are_there():
     assert mx.testing.check_method
     assert mx.plot.plot_band
+    assert mx.evaluate.scores
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = mx.nothing

@@ -1,0 +1,176 @@
+"""Integrals of distribution functions, of many rows at once, refined where a row needs it.
+
+Points are given in a coordinate u in (-1, 1), which covers the line: y = centre + scale * u / (1 - u^2).
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+from scipy import special
+
+from marginax.evaluate.inputs import Normals
+from marginax.predict import RegressionPrediction
+
+Distribution = RegressionPrediction | Normals
+
+_MOST_HALVINGS = 40
+_BLOCK_BYTES = 64 * 2**20  # of components that are brought together at a time
+_LEAST_ROWS = 256
+_COUNTS = 16  # that are summed at a time
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
+
+
+def integrate(
+    function: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    breaks: Float[np.ndarray, " b"],
+    num_rows: int,
+    *,
+    tolerance: float = 1e-8,
+) -> Float[np.ndarray, "n c"]:
+    """Adaptive Gauss-Legendre quadrature of a vector-valued function of each row.
+
+    The integral over an interval is compared with the sum of those over its halves; where they differ by more than the
+    tolerance, the halves are halved in turn. NaN for a row that does not converge.
+
+    Args:
+        function: (row numbers (m,), points (m, q)) -> values (m, q, c).
+        breaks: ends of the first intervals, the same for all rows.
+        num_rows: how many rows.
+        tolerance: of one interval, absolute.
+
+    >>> kinked = lambda rows, u: np.abs(u - 0.1 * rows[:, None])[..., None]
+    >>> integrate(kinked, np.array([-1.0, 1.0]), 3).round(6).tolist()
+    [[1.0], [1.01], [1.04]]
+    """
+    rows = np.repeat(np.arange(num_rows), len(breaks) - 1)
+    start, stop = np.tile(breaks[:-1], num_rows), np.tile(breaks[1:], num_rows)
+    whole = _rule(function, rows, start, stop)
+    total = np.zeros((num_rows, whole.shape[1]))
+    for _ in range(_MOST_HALVINGS):
+        middle = 0.5 * (start + stop)
+        halves = _rule(
+            function,
+            np.concatenate([rows, rows]),
+            np.concatenate([start, middle]),
+            np.concatenate([middle, stop]),
+        ).reshape(2, len(rows), -1)
+        better = halves.sum(axis=0)
+        rough = np.max(np.abs(better - whole), axis=1) > tolerance  # NaN is not refined, and shows in the total
+        np.add.at(total, rows[~rough], better[~rough])
+        if not rough.any():
+            return total
+        whole = np.concatenate([halves[0, rough], halves[1, rough]])
+        start, stop = np.concatenate([start[rough], middle[rough]]), np.concatenate([middle[rough], stop[rough]])
+        rows = np.concatenate([rows[rough], rows[rough]])
+    total[rows] = np.nan
+    return total
+
+
+def _rule(function: Callable[..., np.ndarray], rows: np.ndarray, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
+    """The integral over each interval."""
+    half = 0.5 * (stop - start)
+    points = 0.5 * (start + stop)[:, None] + half[:, None] * _NODES
+    return half[:, None] * np.einsum("q,mqc->mc", _WEIGHTS, function(rows, points))
+
+
+def to_line(u: Float[np.ndarray, "*m"]) -> tuple[Float[np.ndarray, "*m"], Float[np.ndarray, "*m"]]:
+    """u / (1 - u^2), and its derivative.
+
+    >>> [part.round(4).tolist() for part in to_line(np.array([0.0, 0.5]))]
+    [[0.0, 0.6667], [1.0, 2.2222]]
+    """
+    rest = (1 - u) * (1 + u)
+    return u / rest, (1 + u * u) / rest**2
+
+
+def cdf_at(
+    distribution: Distribution, rows: Int[np.ndarray, " m"], points: Float[np.ndarray, "m q *d"]
+) -> Float[np.ndarray, "m q *d"]:
+    """Distribution functions of some rows (a row may appear often) at several points each, in blocks of rows."""
+    if isinstance(distribution, Normals):
+        return special.ndtr((points - distribution.mean[rows, None]) / distribution.std[rows, None])
+    standard = (points - distribution.y_shift) / distribution.y_factor
+    standard = standard.reshape(*points.shape[:2], -1)
+    mixture = distribution.mixture
+    most = max(_LEAST_ROWS, _power_of_two(_BLOCK_BYTES // (24 * mixture.num_draws * standard.shape[2])) // 2)
+    parts = []
+    for start in range(0, len(rows), most):
+        num = min(most, len(rows) - start)
+        length = max(_LEAST_ROWS, _power_of_two(num))  # few lengths: few compilations
+        at = np.minimum(np.arange(start, start + length), len(rows) - 1)
+        parts.append(mixture.rows(rows[at]).by_rows(_cdf_points, standard[at])[:num])
+    return np.concatenate(parts).reshape(points.shape)
+
+
+def _power_of_two(number: int) -> int:
+    """The smallest one that is no smaller."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+@eqx.filter_jit
+def _cdf_points(components: PyTree, log_weights: Array, points: Float[Array, "m q d"]) -> Float[Array, "m q d"]:
+    kind, weights = type(components), jnp.exp(log_weights)[:, None, None]
+    if not hasattr(kind, "cdf"):
+        raise NotImplementedError(f"{kind.__name__} has no cdf, so it cannot be integrated")
+
+    def at(y: Array) -> Array:
+        values = eqx.filter_vmap(lambda component: component.cdf(y))(components)
+        return jnp.sum(jnp.where(weights > 0, weights * values, 0), axis=0)
+
+    return jnp.moveaxis(jax.lax.map(at, jnp.moveaxis(points, 1, 0)), 0, 1)
+
+
+def centre_and_scale(distribution: Distribution) -> tuple[Float[np.ndarray, "n *d"], Float[np.ndarray, "n *d"]]:
+    """Where a distribution is, and how wide: its moments, or quantiles where there are none."""
+    try:
+        centre, scale = distribution.mean, distribution.std
+    except (AttributeError, NotImplementedError):
+        centre = scale = np.full((len(distribution), *distribution.y_shape), np.nan)
+    known = np.isfinite(centre) & np.isfinite(scale) & (scale > 0)
+    if known.all():
+        return centre, scale
+    low, middle, high = distribution.quantile([0.25, 0.5, 0.75])
+    return np.where(known, centre, middle), np.where(known, scale, high - low)
+
+
+def count_range(
+    *distributions: RegressionPrediction,
+) -> tuple[Float[np.ndarray, "n *d"], Float[np.ndarray, "n *d"]]:
+    """Counts that hold all but 1e-9 of the probability at either end, of all distributions."""
+    ends = [distribution.quantile([1e-9, 1 - 1e-9]) for distribution in distributions]
+    return np.min([low for low, _ in ends], axis=0), np.max([high for _, high in ends], axis=0)
+
+
+def sum_over_counts(
+    function: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    low: Float[np.ndarray, "n *d"],
+    high: Float[np.ndarray, "n *d"],
+) -> Float[np.ndarray, "n *d"]:
+    """Sum of a function of counts from low to high, and a little further, where it has to be next to nothing.
+
+    Args:
+        function: (row numbers (m,), counts (m, q, *d)) -> values (m, q, *d).
+        low: the first count.
+        high: the last count.
+
+    >>> ones = lambda rows, counts: 1.0 * (counts < 10 * (rows[:, None] + 1))
+    >>> sum_over_counts(ones, np.array([0.0, 5.0]), np.array([12.0, 25.0])).tolist()
+    [10.0, 15.0]
+    """
+    widths = (high - low).reshape(len(low), -1).max(axis=1).astype(int) + 1
+    blocks = -(-widths // _COUNTS)
+    ends = np.cumsum(blocks)
+    total = np.zeros_like(low)
+    most = max(1, 2**16 // max(1, int(np.prod(low.shape[1:]))))
+    shape = (1, -1, *[1] * (low.ndim - 1))
+    for start in range(0, ends[-1], most):
+        place = np.arange(start, min(start + most, ends[-1]))
+        rows = np.searchsorted(ends, place, side="right")
+        first = _COUNTS * (place - ends[rows] + blocks[rows]).reshape(-1, *[1] * low.ndim)
+        counts = low[rows, None] + first + np.arange(_COUNTS).reshape(shape)
+        np.add.at(total, rows, function(rows, counts).sum(axis=1))
+    return total
