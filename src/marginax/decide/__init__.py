@@ -1,4 +1,4 @@
-"""What to do with uncertainty: sets that cover, which weights to keep."""
+"""What to do with uncertainty: sets that cover, when not to answer, which weights to keep."""
 
 from marginax.decide.conformal import ConformalIntervals, ConformalSets, conformalise
 from marginax.decide.jackknife import JackknifePlus, jackknife_plus
@@ -16,6 +16,15 @@ from marginax.decide.rules import (
     PerClass,
     Randomised,
 )
+from marginax.decide.selective import (
+    AbstractRiskBound,
+    ClopperPearson,
+    Hoeffding,
+    RiskCoverage,
+    Threshold,
+    risk_coverage,
+    select,
+)
 
 __all__ = [
     "APS",
@@ -24,9 +33,12 @@ __all__ = [
     "RAPS",
     "AbsoluteResidual",
     "AbstractIntervalRule",
+    "AbstractRiskBound",
     "AbstractSetRule",
+    "ClopperPearson",
     "ConformalIntervals",
     "ConformalSets",
+    "Hoeffding",
     "JackknifePlus",
     "Mondrian",
     "Normalised",
@@ -34,9 +46,13 @@ __all__ = [
     "Pruning",
     "PruningRow",
     "Randomised",
+    "RiskCoverage",
+    "Threshold",
     "compact",
     "conformalise",
     "jackknife_plus",
     "prune",
+    "risk_coverage",
+    "select",
     "signal_to_noise",
 ]
