@@ -1,4 +1,4 @@
-"""What to do with uncertainty: sets that cover, when not to answer, which weights to keep."""
+"""What to do with uncertainty: sets that cover, when not to answer, what to do, which weights to keep."""
 
 from marginax.decide.conformal import ConformalIntervals, ConformalSets, conformalise
 from marginax.decide.jackknife import JackknifePlus, jackknife_plus
@@ -25,6 +25,7 @@ from marginax.decide.selective import (
     risk_coverage,
     select,
 )
+from marginax.decide.utility import Decision, choose
 
 __all__ = [
     "APS",
@@ -38,6 +39,7 @@ __all__ = [
     "ClopperPearson",
     "ConformalIntervals",
     "ConformalSets",
+    "Decision",
     "Hoeffding",
     "JackknifePlus",
     "Mondrian",
@@ -48,6 +50,7 @@ __all__ = [
     "Randomised",
     "RiskCoverage",
     "Threshold",
+    "choose",
     "compact",
     "conformalise",
     "jackknife_plus",
