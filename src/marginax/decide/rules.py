@@ -1,0 +1,287 @@
+r"""Rules of conformal prediction: how strange a target is beside its prediction.
+
+A rule gives each target a score $s(x, y)$, larger for stranger ones. The set of all targets whose score is at most the
+conformal quantile of held-out scores covers a new target with the level asked for, whatever the rule and the
+prediction; a better rule gives smaller sets.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+
+from marginax.decide.reading import check_level, is_prediction, read_mean, read_mean_and_std, read_pair, read_targets
+from marginax.files import register
+from marginax.predict import RegressionPrediction
+
+
+class AbstractIntervalRule(eqx.Module):
+    """Scores of numbers, and the interval of all numbers whose score is within a bound."""
+
+    @abc.abstractmethod
+    def scores(self, prediction: Any, y: Any) -> Float[np.ndarray, "n *d"]:
+        """How strange each target is."""
+
+    @abc.abstractmethod
+    def interval(
+        self, prediction: Any, bound: Float[np.ndarray, "..."]
+    ) -> tuple[Float[np.ndarray, "n *d"], Float[np.ndarray, "n *d"]]:
+        """Ends of the interval; the bound has one row for all inputs or one for each, and may be infinite."""
+
+
+class AbstractSetRule(eqx.Module):
+    """Scores of classes."""
+
+    @abc.abstractmethod
+    def scores(self, probs: Float[np.ndarray, "n k"], *, key: PRNGKeyArray | None) -> Float[np.ndarray, "n k"]:
+        """How strange each class would be; a key for rules that draw random numbers, None for others."""
+
+
+@register
+class AbsoluteResidual(AbstractIntervalRule):
+    r"""$|y - \mu(x)|$: intervals of one width for all inputs (Papadopoulos et al., 2002; Lei et al., 2018).
+
+    Takes a `RegressionPrediction` or an array of means.
+
+    >>> AbsoluteResidual().scores([1.0, 2.0], [1.5, 0.0]).tolist()
+    [0.5, 2.0]
+    """
+
+    def scores(self, prediction: Any, y: Any) -> Float[np.ndarray, "n *d"]:
+        mean = read_mean(prediction)
+        return np.abs(read_targets(y, mean.shape) - mean)
+
+    def interval(
+        self, prediction: Any, bound: Float[np.ndarray, "..."]
+    ) -> tuple[Float[np.ndarray, "n *d"], Float[np.ndarray, "n *d"]]:
+        mean = read_mean(prediction)
+        check_bound(bound, mean.shape)
+        return mean - bound, mean + bound
+
+
+@register
+class Normalised(AbstractIntervalRule):
+    r"""$|y - \mu(x)| / \sigma(x)$: intervals in proportion to the predictive standard deviation (Lei et al., 2018).
+
+    Takes a `RegressionPrediction` or a pair of arrays (mean, std).
+
+    >>> Normalised().scores(([1.0, 2.0], [0.5, 4.0]), [1.5, 0.0]).tolist()
+    [1.0, 0.5]
+    """
+
+    def scores(self, prediction: Any, y: Any) -> Float[np.ndarray, "n *d"]:
+        mean, std = read_mean_and_std(prediction)
+        residual = np.abs(read_targets(y, mean.shape) - mean)
+        return np.divide(residual, std, out=np.where(residual == 0, 0.0, np.inf), where=std > 0)
+
+    def interval(
+        self, prediction: Any, bound: Float[np.ndarray, "..."]
+    ) -> tuple[Float[np.ndarray, "n *d"], Float[np.ndarray, "n *d"]]:
+        mean, std = read_mean_and_std(prediction)
+        check_bound(bound, mean.shape)
+        half = np.full(mean.shape, np.inf)
+        np.multiply(bound, std, out=half, where=np.isfinite(bound))
+        return mean - half, mean + half
+
+
+@register
+class CQR(AbstractIntervalRule):
+    r"""$\max(l(x) - y,\ y - u(x))$: a predicted interval made wider or narrower (Romano et al., 2019).
+
+    Takes a `RegressionPrediction`, whose central interval is used, or a pair of arrays (lower, upper). For intervals
+    with one end, give -inf or inf as the other. An interval that would shrink to nothing is its midpoint.
+
+    Args:
+        level: of the central interval of a `RegressionPrediction`. It is a starting point: whatever it is, the result
+            covers with the level asked for.
+
+    >>> CQR().scores(([0.0, 0.0], [1.0, 1.0]), [3.0, 0.75]).tolist()
+    [2.0, -0.25]
+    """
+
+    level: float = 0.9
+
+    def __check_init__(self):
+        """The level is one."""
+        check_level(self.level)
+
+    def scores(self, prediction: Any, y: Any) -> Float[np.ndarray, "n *d"]:
+        lower, upper = self._ends(prediction)
+        targets = read_targets(y, lower.shape)
+        return np.maximum(lower - targets, targets - upper)
+
+    def interval(
+        self, prediction: Any, bound: Float[np.ndarray, "..."]
+    ) -> tuple[Float[np.ndarray, "n *d"], Float[np.ndarray, "n *d"]]:
+        lower, upper = self._ends(prediction)
+        check_bound(bound, lower.shape)
+        low = np.where(np.isinf(lower), lower, lower - bound)
+        high = np.where(np.isinf(upper), upper, upper + bound)
+        middle = np.where(low > high, lower, 0) / 2 + np.where(low > high, upper, 0) / 2
+        return np.where(low > high, middle, low), np.where(low > high, middle, high)
+
+    def _ends(self, prediction: Any) -> tuple[np.ndarray, np.ndarray]:
+        if isinstance(prediction, RegressionPrediction):
+            prediction = prediction.interval(self.level)
+        elif is_prediction(prediction):
+            raise TypeError(f"prediction must be one of numbers, got {prediction!r}")
+        lower, upper = read_pair(prediction, ("lower", "upper"))
+        if np.isposinf(lower).any() or np.isneginf(upper).any():
+            raise ValueError("prediction must have lower ends below inf and upper ends above -inf")
+        return lower, upper
+
+
+@register
+class LAC(AbstractSetRule):
+    r"""$1 - p(y \mid x)$: classes above one threshold, the smallest sets on average (Sadinle et al., 2019).
+
+    Sets may be empty, where no class is probable enough.
+
+    >>> LAC().scores(np.array([[0.75, 0.25]])).tolist()
+    [[0.25, 0.75]]
+    """
+
+    def scores(self, probs: Float[np.ndarray, "n k"], *, key: PRNGKeyArray | None = None) -> Float[np.ndarray, "n k"]:
+        _refuse_key(key)
+        return 1 - probs
+
+
+@register
+class APS(AbstractSetRule):
+    r"""The probability of the class and of all more probable ones: adaptive sets (Romano et al., 2020).
+
+    They are larger where the prediction is less sure, and cover more evenly than those of `LAC`. Least probable classes
+    all have a score of 1, so that with few classes coverage is above the level; `Randomised(APS())`, the rule of the
+    paper, is exact.
+
+    >>> APS().scores(np.array([[0.25, 0.625, 0.125]])).tolist()
+    [[0.875, 0.625, 1.0]]
+    """
+
+    def scores(self, probs: Float[np.ndarray, "n k"], *, key: PRNGKeyArray | None = None) -> Float[np.ndarray, "n k"]:
+        _refuse_key(key)
+        order = np.argsort(-probs, axis=1, kind="stable")
+        cumulative = np.cumsum(np.take_along_axis(probs, order, axis=1), axis=1)
+        cumulative[:, -1] = 1.0  # exactly, so that the least probable classes of all inputs are equally strange
+        return _put_back(cumulative, order)
+
+
+@register
+class RAPS(AbstractSetRule):
+    r"""`APS` with a price for every class beyond the first few: smaller sets (Angelopoulos et al., 2021).
+
+    Args:
+        penalty: $\lambda$, added to the score for each rank beyond `num_free`.
+        num_free: $k_{reg}$, how many of the most probable classes cost nothing.
+
+    >>> RAPS(penalty=0.5, num_free=1).scores(np.array([[0.25, 0.625, 0.125]])).tolist()
+    [[1.375, 0.625, 2.0]]
+    """
+
+    penalty: float | int = 0.01
+    num_free: int = 5
+
+    def __check_init__(self):
+        """Both are at least 0."""
+        if not 0 <= self.penalty < np.inf:
+            raise ValueError(f"penalty must be >= 0 and finite, got {self.penalty}")
+        if self.num_free < 0:
+            raise ValueError(f"num_free must be >= 0, got {self.num_free}")
+
+    def scores(self, probs: Float[np.ndarray, "n k"], *, key: PRNGKeyArray | None = None) -> Float[np.ndarray, "n k"]:
+        order = np.argsort(-probs, axis=1, kind="stable")
+        beyond = np.maximum(np.arange(1, probs.shape[1] + 1) - self.num_free, 0)
+        return APS().scores(probs, key=key) + _put_back(self.penalty * np.broadcast_to(beyond, probs.shape), order)
+
+
+@register
+class Randomised(AbstractSetRule):
+    r"""A random part of the class's own probability does not count: coverage is exact, not only at least the level.
+
+    $s(x, y) - U \, p(y \mid x)$ with $U$ uniform, one for each input. Needs a key, to calibrate and to make sets.
+
+    Args:
+        rule: `APS` or `RAPS`.
+
+    >>> scores = Randomised(APS()).scores(np.array([[0.25, 0.75]]), key=jax.random.key(0))
+    >>> bool(0 < scores[0, 1] < 0.75 < scores[0, 0] < 1)
+    True
+    """
+
+    rule: APS | RAPS
+
+    def __check_init__(self):
+        """There is something to randomise."""
+        if not isinstance(self.rule, APS | RAPS):
+            raise TypeError(f"rule of Randomised must be APS or RAPS, got {self.rule!r}")
+
+    def scores(self, probs: Float[np.ndarray, "n k"], *, key: PRNGKeyArray | None = None) -> Float[np.ndarray, "n k"]:
+        if key is None:
+            raise TypeError("key must be an int seed or a JAX key for a Randomised rule, got None")
+        return self.rule.scores(probs) - draw_uniform(key, len(probs))[:, None] * probs
+
+
+@register
+class Mondrian(eqx.Module):
+    """A quantile for each group, so that coverage holds within every group (Vovk et al., 2005).
+
+    Groups are of the inputs: a region, a kind of device, the predicted label. Give `groups=` to `conformalise`, and to
+    the interval or the sets.
+
+    Args:
+        rule: any of the others.
+    """
+
+    rule: AbstractIntervalRule | AbstractSetRule
+
+    def __check_init__(self):
+        """It wraps a rule that makes no groups itself."""
+        if not isinstance(self.rule, AbstractIntervalRule | AbstractSetRule):
+            raise TypeError(f"rule of Mondrian must be a rule such as Normalised() or LAC(), got {self.rule!r}")
+
+
+@register
+class PerClass(eqx.Module):
+    """A quantile for each class, so that coverage holds for the inputs of every class (Vovk et al., 2005).
+
+    Args:
+        rule: one of classes.
+    """
+
+    rule: AbstractSetRule
+
+    def __check_init__(self):
+        """It wraps a rule of classes."""
+        if not isinstance(self.rule, AbstractSetRule):
+            raise TypeError(f"rule of PerClass must be one of classes such as LAC(), got {self.rule!r}")
+
+
+def check_bound(bound: Float[np.ndarray, "..."], shape: tuple[int, ...]) -> None:
+    """Refuse a prediction of a given shape that does not fit what was calibrated."""
+    if bound.shape[1:] != shape[1:]:
+        raise ValueError(
+            f"prediction must have targets of shape {bound.shape[1:]} as the held-out ones, got {shape[1:]}"
+        )
+    if len(bound) not in (1, shape[0]):
+        raise ValueError(f"groups must have one entry for each of the {shape[0]} inputs, got {len(bound)}")
+
+
+def draw_uniform(key: PRNGKeyArray, num: int) -> Float[np.ndarray, " num"]:
+    """Uniform numbers with all the digits of float64, so that scores do not tie."""
+    with jax.enable_x64(True):
+        return np.asarray(jax.random.uniform(key, (num,)))
+
+
+def _refuse_key(key: PRNGKeyArray | None) -> None:
+    if key is not None:
+        raise ValueError("key is of use with Randomised rules only: leave it out")
+
+
+def _put_back(ranked: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """From the order of ranks to that of classes."""
+    result = np.empty(order.shape)
+    np.put_along_axis(result, order, ranked, axis=1)
+    return result
