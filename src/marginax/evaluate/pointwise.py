@@ -8,12 +8,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax._keys import Key, as_key
 from marginax.data.arrays import Arrays, as_numeric
 from marginax.model.distributions import Categorical
 from marginax.posterior import AbstractPosterior, Draws
+from marginax.posterior.posterior import DEFAULT_NUM_SAMPLES
+from marginax.predict import DrawnOutputs, LinearPart
 from marginax.predict.workload import chunk_sizes, measure_workload
 
 
@@ -101,7 +103,12 @@ def pointwise_likelihood(
             factor = np.broadcast_to(np.abs(np.asarray(spec.scaling.y_factor, np.float64)), spec.y_shape)
             log_factor = float(np.log(factor).sum())
     base = posterior.key if key is None else as_key(key)
-    params, log_weights = posterior.support(num_samples, key=jax.random.key(0) if base is None else base)
+    base = jax.random.key(0) if base is None else base
+    linear = posterior.linear_parts()
+    if linear is None:
+        predictive, (params, log_weights) = posterior.predictive_model(), posterior.support(num_samples, key=base)
+    else:
+        predictive, params, log_weights = _drawn_outputs(*linear[:2], num_samples, x, base)
     num = jax.tree.leaves(params)[0].shape[0]
     if num < 2:
         raise ValueError(f"posterior must have at least 2 draws to leave data out, got {posterior.describe()}")
@@ -110,7 +117,18 @@ def pointwise_likelihood(
         chains = posterior.num_chains, posterior.num_draws
     weights = np.full(num, -np.log(num)) if log_weights is None else np.asarray(log_weights, np.float64)
     weights = weights - np.logaddexp.reduce(weights)
-    return PointwiseLikelihood(posterior.predictive_model(), params, weights, x, y, log_factor, chains, max_bytes)
+    return PointwiseLikelihood(predictive, params, weights, x, y, log_factor, chains, max_bytes)
+
+
+def _drawn_outputs(
+    parts: tuple[LinearPart, ...], log_weights: np.ndarray, num_samples: int | None, x: np.ndarray, key: PRNGKeyArray
+) -> tuple[DrawnOutputs, PyTree, np.ndarray]:
+    """Draws of the outputs of linearised posteriors, as their predictions would take them."""
+    num = max(2, (DEFAULT_NUM_SAMPLES if num_samples is None else num_samples) // len(parts))
+    width = parts[0].model.output_size(x.shape[1:], jnp.asarray(x[:1]).dtype)
+    noise = jax.random.normal(key, (len(parts), num, width)).reshape(-1, width)
+    number = jnp.repeat(jnp.arange(len(parts)), num)
+    return DrawnOutputs(parts), (number, noise), np.repeat(log_weights - np.log(num), num)
 
 
 @eqx.filter_jit

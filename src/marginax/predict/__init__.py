@@ -3,6 +3,7 @@
 from marginax.predict.classification import ClassificationPrediction
 from marginax.predict.linearised import (
     AbstractPredictive,
+    DrawnOutputs,
     Linearised,
     LinearPart,
     ThroughNetwork,
@@ -17,6 +18,7 @@ __all__ = [
     "AbstractLink",
     "AbstractPredictive",
     "ClassificationPrediction",
+    "DrawnOutputs",
     "LaplaceBridge",
     "LinearPart",
     "Linearised",

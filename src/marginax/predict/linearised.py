@@ -80,6 +80,25 @@ class LinearPart(eqx.Module):
         return mean, 0.5 * (covariance + covariance.swapaxes(1, 2))
 
 
+class DrawnOutputs(eqx.Module):
+    """Linearised parts as a model whose parameters are draws: (number of the part, standard normal noise).
+
+    Args:
+        parts: of one model.
+    """
+
+    parts: tuple[LinearPart, ...]
+
+    def predictive(self, params: tuple[Array, Array], x: Array, *, key: Any = None) -> Any:
+        """The likelihood's distribution at one draw of the outputs."""
+        del key
+        number, noise = params
+        drawn = [draw_outputs(*part.outputs(x), noise[None])[0] for part in self.parts]
+        output = jnp.stack(drawn)[number]
+        unknowns = jax.tree.map(lambda *leaves: jnp.stack(leaves)[number], *(p.mean.likelihood for p in self.parts))
+        return self.parts[0].model.likelihood.distribution(output, unknowns)
+
+
 def _each_output(output: Array, y: Any, key: Any) -> Array:
     del y, key
     return jnp.eye(output.shape[0], dtype=output.dtype)
