@@ -17,6 +17,7 @@ from marginax.evaluate.classification import BrierDecomposition, accuracy, brier
 from marginax.evaluate.crps import Empirical, Fair, crps
 from marginax.evaluate.density import log_predictive_density, nll
 from marginax.evaluate.distances import agreement, total_variation, wasserstein
+from marginax.evaluate.evidence import EvidenceRow, EvidenceTable, compare_evidence
 from marginax.evaluate.leave_one_out import WAIC, LeaveOneOut, loo, waic
 from marginax.evaluate.ranking import aupr, auroc
 from marginax.evaluate.regression import coverage, interval_score, mae, pinball, rmse, sharpness
@@ -34,6 +35,8 @@ __all__ = [
     "Empirical",
     "EqualMass",
     "EqualWidth",
+    "EvidenceRow",
+    "EvidenceTable",
     "Fair",
     "LeaveOneOut",
     "Score",
@@ -46,6 +49,7 @@ __all__ = [
     "brier",
     "brier_decomposition",
     "classwise_ece",
+    "compare_evidence",
     "coverage",
     "crps",
     "ece",
