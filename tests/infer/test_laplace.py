@@ -317,6 +317,8 @@ def test_what_cannot_be_done_is_said(linear):
     with pytest.raises(ValueError, match=r"LargestVariance\(...\) needs structure=mx.curvature.Dense"):
         Laplace(subset=mx.LargestVariance(3))
     model, x, y = linear
+    with pytest.raises(ValueError, match="num_weights must be at most 4, all there are, got 5"):
+        mx.fit(model, (x, y), Laplace(structure=Dense(), subset=mx.LargestVariance(5)), key=0)
     with pytest.raises(ValueError, match=r"only posteriors of mx\.infer\.Laplace know the evidence"):
         mx.fit(model, (x, y), VI(num_epochs=1), key=0).log_evidence()
 

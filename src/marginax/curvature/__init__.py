@@ -19,6 +19,7 @@ from marginax.curvature.kinds import (
     Hessian,
     MonteCarloFisher,
 )
+from marginax.curvature.kronecker import CorrectedKronecker, Kronecker
 from marginax.curvature.listening import Plan, plan_for, pull_back
 from marginax.curvature.prior import prior_precision
 from marginax.curvature.results import (
@@ -32,12 +33,10 @@ from marginax.curvature.results import (
 from marginax.curvature.structures import (
     AbstractStructure,
     BlockDiagonal,
-    CorrectedKronecker,
     Dense,
     Diagonal,
     Extent,
     Functional,
-    Kronecker,
     LowRank,
 )
 

@@ -17,12 +17,10 @@ from jaxtyping import Array, PRNGKeyArray
 from marginax._random import normal
 from marginax.curvature.jacobians import (
     Jacobian,
-    Outer,
     as_one_layer,
     dense_rows,
     gram,
     is_one_layer,
-    second_moment,
     unpack_gram,
 )
 from marginax.curvature.kinds import BatchCurvature, Hessian
@@ -32,7 +30,6 @@ from marginax.curvature.results import (
     BlockCurvature,
     DenseCurvature,
     DiagonalCurvature,
-    FactoredCurvature,
     ReducedCurvature,
 )
 from marginax.files import register
@@ -171,143 +168,6 @@ class BlockDiagonal(AbstractStructure):
         return [sum(plan.moving[i].size for i in leaves) for leaves in _layers(plan)]
 
 
-class FactorSums(eqx.Module):
-    """Second moments of inputs and columns by layer, and squares of the leaves that are in no layer."""
-
-    inputs: dict[int, Array]
-    outputs: dict[int, Array]
-    count: dict[int, Array]
-    plain: dict[int, Array]
-
-
-@register
-class Kronecker(AbstractStructure):
-    r"""Kronecker factors (KFAC; Martens & Grosse, 2015): $\frac1N \sum a a^\top \otimes \sum g g^\top$ per weight.
-
-    A weight that is used in several places counts each of them as an example (Eschenhagen et al., 2023: "expand"). A
-    bias is a weight whose input is 1; weights that are in no linear layer or convolution keep their diagonal.
-    """
-
-    def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> FactorSums:
-        """Two square matrices per layer."""
-        del extent, key
-        inputs, outputs, count, plain = {}, {}, {}, {}
-        for i, leaf in enumerate(plan.moving):
-            if leaf.site is None:
-                plain[i] = jnp.zeros(leaf.size)
-                continue
-            rows, columns = leaf.factors
-            outputs[leaf.site], count[leaf.site] = jnp.zeros((rows, rows)), jnp.zeros(())
-            if not leaf.is_bias:
-                inputs[leaf.site] = jnp.zeros((columns, columns))
-        return FactorSums(inputs, outputs, count, plain)
-
-    def add(self, sums: FactorSums, batch: BatchCurvature, turn: int = 0) -> FactorSums:
-        """Second moments, once for a weight and its bias."""
-        del turn
-        inputs, outputs = dict(sums.inputs), dict(sums.outputs)
-        count, plain = dict(sums.count), dict(sums.plain)
-        done = set()
-        for i, leaf in enumerate(batch.jacobian()):
-            if not isinstance(leaf, Outer):
-                plain[i] = plain[i] + leaf.squares()
-                continue
-            if leaf.site not in done:
-                done.add(leaf.site)
-                outputs[leaf.site] = outputs[leaf.site] + second_moment(leaf.columns)
-                count[leaf.site] = count[leaf.site] + batch.weights.sum() * leaf.columns.shape[2]
-            if leaf.inputs is not None:
-                rows = leaf.inputs * jnp.sqrt(batch.weights)[:, None, None]
-                inputs[leaf.site] = inputs[leaf.site] + second_moment(rows)
-        return FactorSums(inputs, outputs, count, plain)
-
-    def result(self, sums: FactorSums, plan: Plan) -> AbstractCurvature:
-        """Eigenvalues multiply."""
-        left, right = decompose(sums)
-        blocks: list[AbstractCurvature] = []
-        for i, leaf in enumerate(plan.moving):
-            if leaf.site is None:
-                blocks.append(DiagonalCurvature(sums.plain[i]))
-                continue
-            outputs, basis = left[leaf.site]
-            inputs, other = (jnp.ones(1), jnp.ones((1, 1))) if leaf.is_bias else right[leaf.site]
-            blocks.append(FactoredCurvature(basis, other, outputs[:, None] * inputs[None, :]))
-        return BlockCurvature(tuple(blocks))
-
-    def cost(self, plan: Plan, extent: Extent) -> tuple[int, int]:
-        """Squares of the widths."""
-        numbers, work = 0, 0
-        for leaf in plan.moving:
-            rows, columns = leaf.factors if leaf.site is not None else (leaf.size, 1)
-            places = 1 if leaf.site is None else plan.places(leaf.site)
-            square = 0 if leaf.site is None else rows**2 + columns**2
-            numbers += 4 * square + 2 * leaf.size
-            work += extent.num_examples * places * (extent.num_columns * rows**2 + columns**2) if square else 0
-        return numbers, work
-
-
-class CorrectedSums(eqx.Module):
-    """The factors, their bases, and the diagonal in those."""
-
-    factors: FactorSums
-    left: dict[int, Array]
-    right: dict[int, Array]
-    values: list[Array]
-
-
-@register
-class CorrectedKronecker(AbstractStructure):
-    """Kronecker factors with corrected eigenvalues (EKFAC; George et al., 2018): exact on the diagonal of their basis.
-
-    A second pass over the data finds the diagonal of the curvature in the eigenbasis of the factors.
-    """
-
-    @property
-    def num_passes(self) -> int:
-        """Factors, then eigenvalues."""
-        return 2
-
-    def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> CorrectedSums:
-        """As for `Kronecker`, and a number per weight."""
-        factors = Kronecker().empty(plan, extent, key=key)
-        left = {site: jnp.eye(value.shape[0]) for site, value in factors.outputs.items()}
-        right = {site: jnp.eye(value.shape[0]) for site, value in factors.inputs.items()}
-        return CorrectedSums(factors, left, right, [jnp.zeros(leaf.size) for leaf in plan.moving])
-
-    def add(self, sums: CorrectedSums, batch: BatchCurvature, turn: int) -> CorrectedSums:
-        """Factors in the first pass, squares in their basis in the second."""
-        if turn == 0:
-            return CorrectedSums(Kronecker().add(sums.factors, batch), sums.left, sums.right, sums.values)
-        pairs = zip(sums.values, batch.jacobian(), strict=True)
-        values = [total + _turned(leaf, sums).squares() for total, leaf in pairs]
-        return CorrectedSums(sums.factors, sums.left, sums.right, values)
-
-    def step_of(self, turn: int) -> int:
-        """They differ."""
-        return turn
-
-    def turn(self, sums: CorrectedSums) -> CorrectedSums:
-        """Bases of the factors."""
-        left, right = ({site: pair[1] for site, pair in side.items()} for side in decompose(sums.factors))
-        return CorrectedSums(sums.factors, left, right, sums.values)
-
-    def result(self, sums: CorrectedSums, plan: Plan) -> AbstractCurvature:
-        """The diagonal in the basis of the factors."""
-        blocks: list[AbstractCurvature] = []
-        for leaf, values in zip(plan.moving, sums.values, strict=True):
-            if leaf.site is None:
-                blocks.append(DiagonalCurvature(values))
-                continue
-            right = jnp.ones((1, 1)) if leaf.is_bias else sums.right[leaf.site]
-            blocks.append(FactoredCurvature(sums.left[leaf.site], right, values.reshape(leaf.factors)))
-        return BlockCurvature(tuple(blocks))
-
-    def cost(self, plan: Plan, extent: Extent) -> tuple[int, int]:
-        """Two passes, and the turning."""
-        numbers, work = Kronecker().cost(plan, extent)
-        return 2 * numbers, 4 * work
-
-
 class DirectionSums(eqx.Module):
     """Directions, and the curvature times these."""
 
@@ -440,25 +300,6 @@ def _dense(sums: Array, plan: Plan, leaves: tuple[int, ...]) -> DenseCurvature:
     if sums.ndim == 3:
         sums = unpack_gram(sums, plan.moving[leaves[0]].factors[0], len(leaves))
     return DenseCurvature(0.5 * (sums + sums.T))
-
-
-def decompose(sums: FactorSums) -> tuple[dict[int, tuple[Array, Array]], dict[int, tuple[Array, Array]]]:
-    """Eigenvalues and bases of the factors, by layer: of the columns, and of the inputs."""
-
-    def positive(matrix: Array) -> tuple[Array, Array]:
-        values, vectors = jnp.linalg.eigh(matrix)
-        return jnp.maximum(values, 0.0), vectors
-
-    left = {site: positive(matrix) for site, matrix in sums.outputs.items()}
-    right = {site: positive(matrix / sums.count[site]) for site, matrix in sums.inputs.items()}
-    return left, right
-
-
-def _turned(leaf: Any, sums: CorrectedSums) -> Any:
-    if not isinstance(leaf, Outer):
-        return leaf
-    right = jnp.ones((1, 1)) if leaf.inputs is None else sums.right[leaf.site]
-    return leaf.turned(sums.left[leaf.site], right)
 
 
 def _layers(plan: Plan) -> list[tuple[int, ...]]:

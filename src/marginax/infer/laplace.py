@@ -63,6 +63,7 @@ class LaplaceState(eqx.Module):
     sums: PyTree
     scout: Array | None
     index: Array | None
+    num_turns: Array
     count: Array
     log_likelihood: Array
     num_examples: Array
@@ -129,11 +130,9 @@ class Laplace(AbstractMethod):
 
     def continued(self) -> "Laplace":
         """From a given start there is nothing to train, unless the prior is to be found on the way."""
-        return (
-            self
-            if isinstance(self.tuning, Online)
-            else eqx.tree_at(lambda m: m.training, self, None, is_leaf=lambda leaf: leaf is None)
-        )
+        if isinstance(self.tuning, Online) or self.training is None:
+            return self
+        return eqx.tree_at(lambda m: m.training, self, None)
 
     def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> LaplaceState:
         """Start where the chain starts, with empty sums; an error where those would not fit in memory."""
@@ -146,12 +145,14 @@ class Laplace(AbstractMethod):
             training = training_memory(self._training.init(model, params, batch, key=key))
         scout = index = None
         if isinstance(self.subset, LargestVariance):
-            scout = jnp.zeros(sum(leaf.size for leaf in plan.leaves))
+            total = sum(leaf.size for leaf in plan.leaves)
+            if self.subset.num_weights > total:
+                raise ValueError(f"num_weights must be at most {total}, all there are, got {self.subset.num_weights}")
+            scout = jnp.zeros(total)
             index = jnp.zeros(self.subset.num_weights, jnp.int32)
         sums = self.structure.empty(plan, extent, key=key)
-        zero = jnp.zeros(())
-        num = jnp.asarray(batch.num_examples, jnp.int32)
-        return LaplaceState(params, training, sums, scout, index, zero.astype(jnp.int32), zero, num, batch.x[0])
+        none, num = jnp.zeros((), jnp.int32), jnp.asarray(batch.num_examples, jnp.int32)
+        return LaplaceState(params, training, sums, scout, index, none, none, jnp.zeros(()), num, batch.x[0])
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """Train if asked, then one or more passes over the data; by turns for an online prior."""
@@ -180,7 +181,9 @@ class Laplace(AbstractMethod):
     def posterior(self, model: Model, state: LaplaceState, draws: PyTree, infos: Infos) -> AbstractPosterior:
         """A normal per chain."""
         del draws, infos
-        if not np.all(np.asarray(state.count) >= np.asarray(state.num_examples)):
+        num_turns = self.structure.num_passes - 1 + isinstance(self.subset, LargestVariance)
+        complete = np.asarray(state.num_turns) == num_turns
+        if not np.all(complete & (np.asarray(state.count) >= np.asarray(state.num_examples))):
             raise KeyboardInterrupt("interrupted before the curvature was known: there is no posterior yet")
         num_chains = np.shape(state.count)[0]
         states = [jax.tree.map(lambda leaf, at=chain: leaf[at], state) for chain in range(num_chains)]
@@ -265,7 +268,7 @@ class Turn(eqx.Module):
     ) -> tuple[LaplaceState, LaplaceInfo]:
         """Once, between passes."""
         del model, batch, key
-        return _restarted(state, self.method.structure.turn(state.sums))
+        return _restarted(state, self.method.structure.turn(state.sums), state.num_turns + 1)
 
 
 class Scout(eqx.Module):
@@ -300,7 +303,7 @@ class Choose(eqx.Module):
         precision = ravel_pytree(prior_precision(model, state.params).network)[0] + state.scout
         _, index = jax.lax.top_k(-precision, self.method.subset.num_weights)
         new = eqx.tree_at(lambda s: s.index, state, jnp.sort(index).astype(jnp.int32))
-        return _restarted(new, state.sums)
+        return _restarted(new, state.sums, state.num_turns + 1)
 
 
 class Tune(eqx.Module):
@@ -321,11 +324,12 @@ class Tune(eqx.Module):
         training = memory, extra.tuned(factors.prior)
         new = eqx.tree_at(lambda s: (s.params, s.training), state, (params, training))
         plan = self.method._plan(model, params, batch.x[0])
-        return _restarted(new, self.method.structure.empty(plan, self.method._extent(model, batch), key=key))
+        sums = self.method.structure.empty(plan, self.method._extent(model, batch), key=key)
+        return _restarted(new, sums, jnp.zeros_like(state.num_turns))
 
 
-def _restarted(state: LaplaceState, sums: PyTree) -> tuple[LaplaceState, LaplaceInfo]:
+def _restarted(state: LaplaceState, sums: PyTree, num_turns: Array) -> tuple[LaplaceState, LaplaceInfo]:
     """The state before another pass."""
     zero, none = jnp.zeros_like(state.log_likelihood), jnp.zeros_like(state.count)
-    new = eqx.tree_at(lambda s: (s.sums, s.count, s.log_likelihood), state, (sums, none, zero))
+    new = eqx.tree_at(lambda s: (s.sums, s.num_turns, s.count, s.log_likelihood), state, (sums, num_turns, none, zero))
     return new, LaplaceInfo(state.count, state.log_likelihood)
