@@ -173,6 +173,7 @@ def test_check_passes_without_a_bug(name):
     CHECKS[name]()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_bug_is_caught(bug, monkeypatch):
     monkeypatch.setattr(bug.owner, bug.attribute, bug.replacement)

@@ -180,6 +180,7 @@ def name_of(bug: Bug) -> str:
     return bug.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS, ids=name_of)
 def test_bug_is_caught(bug, monkeypatch):
     monkeypatch.setattr(bug.owner, bug.attribute, bug.value)
