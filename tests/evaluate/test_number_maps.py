@@ -205,12 +205,26 @@ def test_bad_input_is_refused(as_users_run):
         mx.evaluate.VarianceCalibrator(2.0)(after)
 
 
+def test_a_wrong_width_is_put_right_in_the_tails_too():
+    y = 1.8 * st.norm.ppf((np.arange(999) + 1) / 1000)
+    after = recalibrate((np.zeros(999), np.ones(999)), y, QuantileRecalibration())((np.zeros(5), np.ones(5)))
+    exact = st.norm(0, 1.8)
+    levels = np.array([1e-4, 0.01, 0.3, 0.99, 0.9999])
+    np.testing.assert_allclose(after.quantile(levels)[:, 0], exact.ppf(levels), rtol=1e-6)
+    at = exact.ppf(levels)
+    np.testing.assert_allclose(after.cdf(at), levels, rtol=1e-5)
+    np.testing.assert_allclose(after.log_prob(at), exact.logpdf(at), atol=1e-5)
+    np.testing.assert_allclose([after.mean[0], after.std[0]], [0, 1.8], atol=1e-4)
+
+
 def test_targets_beyond_the_prediction_do_no_harm():
     y = np.r_[np.full(30, 100.0), np.linspace(-1, 1, 70)]
     calibrator = recalibrate((np.zeros(100), np.ones(100)), y, QuantileRecalibration())
     assert (np.diff(calibrator.knots) > 0).all()
     assert (np.diff(calibrator.levels) > 0).all()
-    assert np.isfinite(calibrator((np.zeros(3), np.ones(3))).log_prob(np.array([-50.0, 0.0, 100.0])[:, None][:, 0])[1])
+    assert np.isfinite(calibrator((np.zeros(3), np.ones(3))).log_prob(np.array([-50.0, 0.0, 100.0]))).all()
+    with pytest.raises(ValueError, match=r"y must be in reach of prediction .* use VarianceScaling\(\) first"):
+        recalibrate((np.zeros(100), np.ones(100)), np.full(100, 100.0), QuantileRecalibration())
 
 
 def test_intervals_of_recalibrated_predictions_can_be_conformal(recalibrated):

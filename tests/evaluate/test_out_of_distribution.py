@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import special
@@ -95,6 +96,22 @@ def test_energy_is_that_of_the_mean_logits(fitted):
     logits = outputs_of(posterior, x).mean(axis=0)
     np.testing.assert_allclose(mean_logits(posterior, x), logits, atol=1e-4)
     np.testing.assert_allclose(Energy(2.0).scores(posterior, x), -2 * special.logsumexp(logits / 2, axis=1), atol=1e-4)
+
+
+def test_energy_of_a_linearised_posterior_is_that_of_its_mean():
+    x = np.random.default_rng(0).normal(size=(9, 2)).astype(np.float32)
+    model = mx.Model(mx.nets.MLP(2, (4,), 1, key=0), likelihood=mx.likelihoods.Bernoulli())
+    posterior = mx.posterior.Gaussian(
+        model,
+        model.initial(1),
+        mx.curvature.DiagonalCovariance(jnp.ones(17)),
+        spec=mx.data.DataSpec((2,), (), 9),
+        predictive=mx.predict.Linearised(),
+    )
+    z = np.asarray(jax.vmap(model.network)(x), np.float64)
+    np.testing.assert_allclose(mean_logits(posterior, x), z, atol=1e-5)
+    exact = -np.logaddexp(z[:, 0] / 2, -z[:, 0] / 2)
+    np.testing.assert_allclose(Energy().scores(posterior, x), exact, atol=1e-5)
 
 
 def test_mahalanobis_matches_numpy(fitted):

@@ -203,6 +203,6 @@ def _minimise(function: Any) -> float:
         warnings.warn(
             f"the temperature is at the end of its range, {math.exp(best):.3g}, since {what}: use more rows, or "
             "BayesianTemperature()",
-            stacklevel=4,
+            stacklevel=5,  # the caller of recalibrate: a method of an Equinox module is two frames
         )
     return best

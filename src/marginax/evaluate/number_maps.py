@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float
-from scipy import optimize
+from scipy import optimize, special
 
 from marginax.evaluate.calibration import pit
 from marginax.evaluate.inputs import Normals, Numbers, Samples, as_numbers, as_targets
@@ -96,8 +96,8 @@ class QuantileCalibrator(AbstractCalibrator):
     Predictions of real numbers, and pairs (mean, std), become a `RecalibratedPrediction`.
 
     Attributes:
-        knots: predicted probabilities, ascending from 0 to 1.
-        levels: how often it was so, ascending from 0 to 1.
+        knots: predicted probabilities, ascending.
+        levels: how often it was so, ascending.
     """
 
     knots: Float[np.ndarray, " k"]
@@ -112,8 +112,11 @@ class QuantileCalibrator(AbstractCalibrator):
 class QuantileRecalibration(AbstractRecalibration):
     r"""An ascending map of the predictive distribution function, $R(F(y))$ (Kuleshov, Fenner & Ermon, 2018).
 
-    R is the distribution function of the held-out $F_i(y_i)$. They take it as it is; here it is linear between a few of
-    its quantiles, so that the result has a density that does not jump with every held-out row. One output.
+    R is the distribution function of the held-out $F_i(y_i)$. They take it as it is; here it goes through a few of its
+    quantiles, and between them and beyond it is a straight line in normal quantiles: the result has a density that does
+    not jump with every held-out row, and a normal prediction that is too wide or too narrow is put right everywhere.
+    One output. For predictions several times too narrow `VarianceScaling()` comes first: they leave no probability to
+    map in the tails.
 
     Args:
         num_knots: intervals of equal probability between knots; fewer if there are not as many rows.
@@ -136,8 +139,14 @@ class QuantileRecalibration(AbstractRecalibration):
         num = min(self.num_knots, len(values) + 1)
         levels = np.arange(1, num) / num
         knots = np.quantile(values, levels, method="weibull")
-        inside = (knots > 1e-9) & (knots < 1 - 1e-9) & (np.diff(knots, prepend=0.0) > 1e-9)
-        return QuantileCalibrator(np.r_[0.0, knots[inside], 1.0], np.r_[0.0, levels[inside], 1.0])
+        inside = (knots > 1e-15) & (knots < 1 - 1e-15)
+        inside[1:] &= np.diff(special.ndtri(np.clip(knots, 1e-15, 1 - 1e-15))) > 1e-6
+        if inside.sum() < 2 and num > 2:
+            raise ValueError(
+                "y must be in reach of prediction for QuantileRecalibration(), got probabilities of less that are all "
+                "0, 1 or the same: use VarianceScaling() first"
+            )
+        return QuantileCalibrator(knots[inside], levels[inside])
 
 
 def _one_real_number(prediction: Any) -> RegressionPrediction | Normals:

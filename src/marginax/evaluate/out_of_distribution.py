@@ -86,7 +86,7 @@ class Std(AbstractPredictionScore):
     """Standard deviation of predicted numbers, noise included.
 
     >>> from marginax.evaluate.inputs import Normals
-    >>> Std().of(RecalibratedPrediction(Normals(np.zeros(1), np.ones(1)), np.array([0.0, 1.0]), np.array([0.0, 1.0])))
+    >>> Std().of(RecalibratedPrediction(Normals(np.zeros(1), np.ones(1)), np.array([0.5]), np.array([0.5]))).round(6)
     array([1.])
     """
 

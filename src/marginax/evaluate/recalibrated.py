@@ -1,6 +1,8 @@
 """A prediction of numbers whose distribution function went through a map of [0, 1] onto itself."""
 
 import functools
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,26 +16,29 @@ from marginax._keys import Key, as_key
 from marginax.predict.regression import rows_of
 
 _REACH = 6.0  # moments leave out 1e-9 of the probability at either end
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(4)
+_LEAST = 1e-15  # predicted probabilities closer to 0 or 1 cannot be told apart
+_FAR = 40.0
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RecalibratedPrediction:
-    r"""What `QuantileRecalibration` makes of a prediction: $G(y) = R(F(y))$, with R linear between knots.
+    r"""What `QuantileRecalibration` makes of a prediction: $G(y) = R(F(y))$.
 
-    The density is $R'(F(y)) f(y)$, a quantile $F^{-1}(R^{-1}(q))$. Draws of the posterior are no longer told apart, so
-    there is no `epistemic` and no `aleatoric` part. Moments are integrals of the quantiles, computed when asked for.
+    $\Phi^{-1}(R(\Phi(z)))$ is linear in z between knots, and beyond them. The density is $R'(F(y)) f(y)$, a quantile
+    $F^{-1}(R^{-1}(q))$. Draws of the posterior are no longer told apart, so there is no `epistemic` and no `aleatoric`
+    part. Moments are integrals of the quantiles, computed when asked for.
 
     >>> from marginax.evaluate.inputs import Normals
     >>> normal = Normals(np.zeros(1), np.ones(1))
-    >>> wider = RecalibratedPrediction(normal, np.array([0.0, 0.1, 0.9, 1.0]), np.array([0.0, 0.25, 0.75, 1.0]))
+    >>> wider = RecalibratedPrediction(normal, np.array([0.1, 0.9]), np.array([0.25, 0.75]))
     >>> [round(end.item(), 3) for end in wider.interval(0.5)], round(wider.std.item(), 2)
-    ([-1.282, 1.282], 1.36)
+    ([-1.282, 1.282], 1.9)
 
     Attributes:
         prediction: as it was.
-        knots: from 0 to 1, ascending: probabilities that were predicted.
-        levels: of the knots, from 0 to 1, ascending: how often it happened.
+        knots: probabilities that were predicted, ascending.
+        levels: of the knots, ascending: how often it happened.
     """
 
     prediction: Any
@@ -56,7 +61,8 @@ class RecalibratedPrediction:
 
     def recalibrate(self, probs: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
         """R."""
-        return np.interp(probs, self.knots, self.levels)
+        found = special.ndtr(np.interp(special.ndtri(probs), *self._line))
+        return np.where((probs <= 0) | (probs >= 1), probs, found)
 
     @property
     def mean(self) -> Float[np.ndarray, "n *d"]:
@@ -97,9 +103,11 @@ class RecalibratedPrediction:
 
     def log_prob(self, y: Any) -> Float[np.ndarray, " n"]:
         """Log density of y at each input."""
-        probs = np.reshape(self.prediction.cdf(y), len(self))
-        place = np.clip(np.searchsorted(self.knots, probs, side="right") - 1, 0, len(self.knots) - 2)
-        return self.prediction.log_prob(y) + np.log(np.diff(self.levels) / np.diff(self.knots))[place]
+        before, after = self._line
+        z = special.ndtri(np.clip(np.reshape(self.prediction.cdf(y), len(self)), _LEAST, 1 - _LEAST))
+        place = np.clip(np.searchsorted(before, z, side="right") - 1, 0, len(before) - 2)
+        slope = (np.diff(after) / np.diff(before))[place]
+        return self.prediction.log_prob(y) + np.log(slope) + 0.5 * (z**2 - np.interp(z, before, after) ** 2)
 
     def sample(self, num: int, *, key: Key) -> Float[np.ndarray, "num n *d"]:
         """Draw targets, independently for each input.
@@ -115,22 +123,36 @@ class RecalibratedPrediction:
         return np.stack([self.prediction.quantile_by_row(self._inverse(row)) for row in uniform])
 
     def _inverse(self, levels: np.ndarray) -> np.ndarray:
-        return np.asarray(np.clip(np.interp(levels, self.levels, self.knots), 1e-12, 1 - 1e-12))
+        before, after = self._line
+        return np.asarray(np.clip(special.ndtr(np.interp(special.ndtri(levels), after, before)), _LEAST, 1 - _LEAST))
+
+    @functools.cached_property
+    def _line(self) -> tuple[np.ndarray, np.ndarray]:
+        """Normal quantiles of knots and levels, and a far point at either end, in line with the outer four knots."""
+        before, after = special.ndtri(self.knots), special.ndtri(self.levels)
+        num = min(3, len(before) - 1)
+        first = (after[num] - after[0]) / (before[num] - before[0]) if num else 1.0
+        last = (after[-1] - after[-1 - num]) / (before[-1] - before[-1 - num]) if num else 1.0
+        return (
+            np.r_[before[0] - _FAR, before, before[-1] + _FAR],
+            np.r_[after[0] - _FAR * first, after, after[-1] + _FAR * last],
+        )
 
     @functools.cached_property
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Gauss-Legendre between the knots, in a coordinate where quantiles of a normal are a straight line."""
-        breaks = np.clip(special.ndtri(self.knots), -_REACH, _REACH)
-        slopes = np.diff(self.levels) / np.diff(self.knots)
+        before, after = self._line
+        breaks = np.unique(np.clip(after, -_REACH, _REACH))
         points, weights = [], []
-        for start, stop, slope in zip(breaks[:-1], breaks[1:], slopes, strict=True):
-            ends = np.linspace(start, stop, max(1, int(np.ceil((stop - start) / 1.5))) + 1)
+        for start, stop in itertools.pairwise(breaks):
+            ends = np.linspace(start, stop, math.ceil(stop - start) + 1)
             half = 0.5 * np.diff(ends)[:, None]
             points.append((0.5 * (ends[:-1] + ends[1:])[:, None] + half * _NODES).ravel())
-            weights.append((slope * half * _WEIGHTS).ravel())
-        z = np.concatenate(points)
-        mass = np.concatenate(weights) * np.exp(-0.5 * z * z)
-        mass, z = mass[mass > 0] / mass.sum(), z[mass > 0]
-        values = self.prediction.quantile(special.ndtr(z))
+            weights.append((half * _WEIGHTS).ravel())
+        w = np.concatenate(points)
+        mass = np.concatenate(weights) * np.exp(-0.5 * w * w)
+        mass = mass / mass.sum()
+        levels = np.clip(special.ndtr(np.interp(w, after, before)), _LEAST, 1 - _LEAST)
+        values = self.prediction.quantile(levels)
         mean = np.tensordot(mass, values, axes=1)
         return mean, np.tensordot(mass, (values - mean) ** 2, axes=1)

@@ -198,9 +198,9 @@ def plot_ood(
     if not finite.size:
         raise ValueError("result must hold finite scores to be drawn, got none")
     edges = np.histogram_bin_edges(finite, num_bins)
-    for scores, color, name in zip((result.scores_in, result.scores_out), colors, ("in", "out"), strict=True):
+    for scores, color, name in zip((result.scores_in, result.scores_out), colors, ("in", "out of"), strict=True):
         heights = np.histogram(scores, edges)[0] / (len(scores) * np.diff(edges))
-        ax.stairs(heights, edges, color=color, alpha=0.4, fill=True, label=f"{name} of distribution")
+        ax.stairs(heights, edges, color=color, alpha=0.4, fill=True, label=f"{name} distribution")
     bound = np.quantile(result.scores_in, 0.95, method="inverted_cdf")
     ax.axvline(bound, color=colors[0], lw=1.2, ls=":", label=f"FPR95 {float(result.fpr95):.3g}")
     ax.set(xlabel="score, larger is stranger", ylabel="density", title=f"AUROC {float(result.auroc):.3g}")
