@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from marginax.evaluate import RecalibratedPrediction
 from marginax.predict import ClassificationPrediction, MultiLabelPrediction, RegressionPrediction
 
-_PREDICTIONS = (ClassificationPrediction, MultiLabelPrediction, RegressionPrediction)
+_PREDICTIONS = (ClassificationPrediction, MultiLabelPrediction, RecalibratedPrediction, RegressionPrediction)
 
 
 def read_probs(prediction: Any) -> Float[np.ndarray, "*s n k"]:
@@ -125,8 +126,8 @@ def is_prediction(value: Any) -> bool:
     return isinstance(value, _PREDICTIONS)
 
 
-def _of_numbers(prediction: Any) -> RegressionPrediction:
-    if not isinstance(prediction, RegressionPrediction):
+def _of_numbers(prediction: Any) -> RegressionPrediction | RecalibratedPrediction:
+    if not isinstance(prediction, RegressionPrediction | RecalibratedPrediction):
         raise TypeError(f"prediction must be one of numbers, got {prediction!r}")
     return prediction
 

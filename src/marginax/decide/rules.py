@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
 from marginax.decide.reading import check_level, is_prediction, read_mean, read_mean_and_std, read_pair, read_targets
+from marginax.evaluate import RecalibratedPrediction
 from marginax.files import register
 from marginax.predict import RegressionPrediction
 
@@ -124,7 +125,7 @@ class CQR(AbstractIntervalRule):
         return np.where(low > high, middle, low), np.where(low > high, middle, high)
 
     def _ends(self, prediction: Any) -> tuple[np.ndarray, np.ndarray]:
-        if isinstance(prediction, RegressionPrediction):
+        if isinstance(prediction, RegressionPrediction | RecalibratedPrediction):
             prediction = prediction.interval(self.level)
         elif is_prediction(prediction):
             raise TypeError(f"prediction must be one of numbers, got {prediction!r}")

@@ -18,6 +18,7 @@ from scipy import special
 
 from marginax.evaluate.inputs import Normals, Samples, as_numbers, as_targets
 from marginax.evaluate.quadrature import cdf_at, centre_and_scale, count_range, integrate, sum_over_counts, to_line
+from marginax.evaluate.recalibrated import RecalibratedPrediction
 from marginax.evaluate.score import Score, mean_score
 from marginax.model.distributions import Normal
 from marginax.predict import RegressionPrediction
@@ -79,6 +80,8 @@ def crps(prediction: Any, y: Any, *, estimator: Empirical | Fair = Fair()) -> Sc
         values = _of_normals(numbers, y)
     elif isinstance(numbers, Samples):
         values = _of_samples(numbers.values, y, estimator.num_pairs(len(numbers.values)))
+    elif isinstance(numbers, RecalibratedPrediction):
+        values = _by_integration(numbers, y)
     elif isinstance(numbers.mixture.components, Normal):
         values = _of_normal_mixtures(numbers, y)
     elif numbers.mixture.discrete:
@@ -163,7 +166,9 @@ def _expected_size(mean: Array, scale: Array) -> Array:
     return mean * jax.scipy.special.erf(z * _ROOT_HALF) + _ROOT_TWO_OVER_PI * scale * jnp.exp(-0.5 * z * z)
 
 
-def _by_integration(prediction: RegressionPrediction, y: np.ndarray) -> Float[np.ndarray, "n *d"]:
+def _by_integration(
+    prediction: RegressionPrediction | RecalibratedPrediction, y: np.ndarray
+) -> Float[np.ndarray, "n *d"]:
     _, scale = centre_and_scale(prediction)
 
     def square(rows: np.ndarray, u: np.ndarray) -> np.ndarray:

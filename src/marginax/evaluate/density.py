@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from marginax.evaluate.inputs import Normals, as_classes, as_numbers, as_targets
+from marginax.evaluate.recalibrated import RecalibratedPrediction
 from marginax.evaluate.score import Score, mean_score
 from marginax.predict import ClassificationPrediction, MultiLabelPrediction, RegressionPrediction
 
@@ -40,9 +41,9 @@ def nll(prediction: Any, y: Any) -> Score:
 
 
 def _log_prob(prediction: Any, y: Any) -> Float[np.ndarray, " n"]:
-    if isinstance(prediction, RegressionPrediction | tuple):
+    if isinstance(prediction, RegressionPrediction | RecalibratedPrediction | tuple):
         numbers = as_numbers(prediction, name="nll")
-        assert isinstance(numbers, RegressionPrediction | Normals)
+        assert isinstance(numbers, RegressionPrediction | RecalibratedPrediction | Normals)
         return numbers.log_prob(as_targets(numbers, y))
     try:
         return as_classes(prediction, name="nll").log_prob(y)

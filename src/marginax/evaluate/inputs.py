@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from scipy import special
 
 from marginax.data.arrays import as_numeric
+from marginax.evaluate.recalibrated import RecalibratedPrediction
 from marginax.predict import ClassificationPrediction, MultiLabelPrediction, RegressionPrediction
 from marginax.predict.labels import check_labels
 from marginax.predict.regression import rows_of
@@ -94,6 +95,10 @@ class Normals:
         z = special.ndtri(np.asarray(q, np.float64))
         return self.mean + self.std * z.reshape(z.shape + (1,) * self.mean.ndim)
 
+    def quantile_by_row(self, q: Float[np.ndarray, "n *d"]) -> Float[np.ndarray, "n *d"]:
+        """Quantiles at a level of its own for each row."""
+        return self.mean + self.std * special.ndtri(q)
+
     def cdf(self, y: np.ndarray) -> Float[np.ndarray, "n *d"]:
         """Distribution functions at y."""
         return special.ndtr((y - self.mean) / self.std)
@@ -137,7 +142,7 @@ class Samples:
         return np.mean(self.values <= y, axis=0)
 
 
-Numbers = RegressionPrediction | Normals | Samples
+Numbers = RegressionPrediction | RecalibratedPrediction | Normals | Samples
 
 
 def as_classes(prediction: Any, *, name: str) -> Classes:
@@ -158,8 +163,8 @@ def as_classes(prediction: Any, *, name: str) -> Classes:
         _check_finite(ones, "prediction")
         probs = np.stack([1 - ones, ones], axis=-1)
         return Classes(probs, _log(probs), prediction)
-    if isinstance(prediction, RegressionPrediction) or _is_pair(prediction):
-        given = "a pair (mean, std)" if _is_pair(prediction) else "a RegressionPrediction"
+    if isinstance(prediction, RegressionPrediction | RecalibratedPrediction) or _is_pair(prediction):
+        given = "a pair (mean, std)" if _is_pair(prediction) else f"a {type(prediction).__name__}"
         raise TypeError(
             f"prediction must be one of classes to have {name}, got {given}: "
             "numbers are scored by nll, crps, rmse, coverage and the like"
@@ -194,7 +199,7 @@ def as_numbers(prediction: Any, *, name: str) -> Numbers:
         prediction: one of numbers, samples, or a pair (mean, std).
         name: of the score, for errors.
     """
-    if isinstance(prediction, RegressionPrediction):
+    if isinstance(prediction, RegressionPrediction | RecalibratedPrediction):
         return prediction
     if isinstance(prediction, ClassificationPrediction | MultiLabelPrediction):
         raise TypeError(
@@ -241,7 +246,7 @@ def as_level(value: Any, *, name: str) -> float:
 
 def is_classes(prediction: Any, y: Any) -> bool:
     """Whether this is a prediction of classes; of an array: rows that sum to one are probabilities, others samples."""
-    if isinstance(prediction, RegressionPrediction) or _is_pair(prediction):
+    if isinstance(prediction, RegressionPrediction | RecalibratedPrediction) or _is_pair(prediction):
         return False
     if isinstance(prediction, ClassificationPrediction | MultiLabelPrediction):
         return True

@@ -13,9 +13,10 @@ from jaxtyping import Array, Float, Int, PyTree
 from scipy import special
 
 from marginax.evaluate.inputs import Normals
+from marginax.evaluate.recalibrated import RecalibratedPrediction
 from marginax.predict import RegressionPrediction
 
-Distribution = RegressionPrediction | Normals
+Distribution = RegressionPrediction | RecalibratedPrediction | Normals
 
 _MOST_HALVINGS = 40
 _BLOCK_BYTES = 64 * 2**20  # of components that are brought together at a time
@@ -93,6 +94,8 @@ def cdf_at(
     """Distribution functions of some rows (a row may appear often) at several points each, in blocks of rows."""
     if isinstance(distribution, Normals):
         return special.ndtr((points - distribution.mean[rows, None]) / distribution.std[rows, None])
+    if isinstance(distribution, RecalibratedPrediction):
+        return distribution.recalibrate(cdf_at(distribution.prediction, rows, points))
     standard = (points - distribution.y_shift) / distribution.y_factor
     standard = standard.reshape(*points.shape[:2], -1)
     mixture = distribution.mixture

@@ -26,7 +26,7 @@ def auroc(prediction: Any, y: Any) -> Score:
     >>> auroc([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])
     0.75 ± 0.35 (n=4)
     """
-    return _mean_over_events(_auroc, prediction, y, "auroc")
+    return _mean_over_events(area_under_roc, prediction, y, "auroc")
 
 
 def aupr(prediction: Any, y: Any) -> Score:
@@ -41,7 +41,7 @@ def aupr(prediction: Any, y: Any) -> Score:
     >>> round(float(aupr([0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1])), 4)
     0.8333
     """
-    return _mean_over_events(_average_precision, prediction, y, "aupr")
+    return _mean_over_events(average_precision, prediction, y, "aupr")
 
 
 def _mean_over_events(function: Callable[..., tuple[float, np.ndarray]], prediction: Any, y: Any, name: str) -> Score:
@@ -58,7 +58,9 @@ def _mean_over_events(function: Callable[..., tuple[float, np.ndarray]], predict
     return Score(value, float(np.sqrt(np.sum(influence**2)) / len(influence)), len(influence))
 
 
-def _auroc(probs: Float[np.ndarray, " n"], happened: Bool[np.ndarray, " n"]) -> tuple[float, Float[np.ndarray, " n"]]:
+def area_under_roc(
+    probs: Float[np.ndarray, " n"], happened: Bool[np.ndarray, " n"]
+) -> tuple[float, Float[np.ndarray, " n"]]:
     """The area, and the influence of each row (DeLong's placements, with his divisors m - 1)."""
     from scipy import stats
 
@@ -74,7 +76,7 @@ def _auroc(probs: Float[np.ndarray, " n"], happened: Bool[np.ndarray, " n"]) -> 
         return area, (placement - area) * num / np.sqrt(sizes * (sizes - 1.0))
 
 
-def _average_precision(
+def average_precision(
     probs: Float[np.ndarray, " n"], happened: Bool[np.ndarray, " n"]
 ) -> tuple[float, Float[np.ndarray, " n"]]:
     """The mean over cases of the precision at their probability, and the influence of each row on it.

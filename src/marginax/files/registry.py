@@ -6,6 +6,7 @@ Equinox layers, Optax states and the usual activations are known from the start 
 
 import dataclasses
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -30,6 +31,10 @@ _functions: dict[str, Callable[..., Any]] = {}
 
 # Prefixes of the names of the built-in entries, so that a user's `MLP` never meets Equinox's.
 _RESERVED = ("eqx.", "jax.", "jnp.", "lax.", "optax.")
+
+# Our own modules that wait until somebody asks: they are loaded for a name that nobody knows yet. The list is fixed;
+# a file cannot add to it.
+_ON_DEMAND = ("marginax.evaluate", "marginax.decide")
 
 # fmt: off
 _ACTIVATIONS = (
@@ -127,6 +132,10 @@ def class_name(cls: type) -> str | None:
 def class_named(name: str) -> type:
     """The registered class of that name, or a `FileError`."""
     cls = _classes.get(name) or _builtin_classes().get(name)
+    for module in _ON_DEMAND if cls is None and "." in name else ():
+        importlib.import_module(module)
+        if (cls := _classes.get(name)) is not None:
+            break
     if cls is None:
         raise FileError(f"class {name!r} is not registered: decorate it with @mx.register or pass model=...")
     return cls

@@ -1,6 +1,7 @@
 """Pictures: one function each; it takes an Axes and returns it."""
 
 from marginax.plot.bands import plot_band
+from marginax.plot.calibration import plot_coverage, plot_ood, plot_pit, plot_reliability
 from marginax.plot.chains import plot_autocorrelation, plot_energy, plot_rank, plot_trace
 from marginax.plot.decisions import plot_group_coverage, plot_risk_coverage, plot_set_sizes
 from marginax.plot.trajectories import plot_trajectories
@@ -9,9 +10,13 @@ from marginax.plot.weights import plot_signal_to_noise, plot_weights
 __all__ = [
     "plot_autocorrelation",
     "plot_band",
+    "plot_coverage",
     "plot_energy",
     "plot_group_coverage",
+    "plot_ood",
+    "plot_pit",
     "plot_rank",
+    "plot_reliability",
     "plot_risk_coverage",
     "plot_set_sizes",
     "plot_signal_to_noise",

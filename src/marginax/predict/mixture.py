@@ -76,9 +76,14 @@ class Mixture:
         return self.by_rows(_log_prob, y)
 
     def quantile(
-        self, q: float, mean: Float[np.ndarray, "n d"], std: Float[np.ndarray, "n d"]
+        self, q: float | Float[np.ndarray, "n d"], mean: Float[np.ndarray, "n d"], std: Float[np.ndarray, "n d"]
     ) -> Float[np.ndarray, "n d"]:
-        """Marginal quantiles; the moments tell where to look, and may be infinite or NaN."""
+        """Marginal quantiles; the moments tell where to look, and may be infinite or NaN.
+
+        One level for all, or one for each row and output.
+        """
+        if isinstance(q, np.ndarray) and q.ndim:
+            return self.by_rows(lambda c, w, mean, std, q: _quantile(q, self.discrete, c, w, mean, std), mean, std, q)
         solve = functools.partial(_quantile, np.asarray(q, np.float64), self.discrete)
         return self.by_rows(solve, mean, std)
 

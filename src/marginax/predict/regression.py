@@ -126,6 +126,11 @@ class RegressionPrediction:
         results = [self._shape(self._shift + self._factor * value) for value in found]
         return np.stack(results) if levels.ndim else results[0]
 
+    def quantile_by_row(self, q: Float[np.ndarray, "n *d"]) -> Float[np.ndarray, "n *d"]:
+        """Quantiles at a level of its own for each input (and output), strictly between 0 and 1."""
+        found = self.mixture.quantile(np.asarray(q, np.float64).reshape(len(self), -1), *self._where_to_look)
+        return self._shape(self._shift + self._factor * found)
+
     def interval(self, level: float = 0.9) -> tuple[Float[np.ndarray, "n *d"], Float[np.ndarray, "n *d"]]:
         """Lower and upper end of the central interval that holds `level` of the mixture's probability."""
         if not 0 < level < 1:

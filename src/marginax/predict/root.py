@@ -13,7 +13,7 @@ _TOLERANCE = 1e-9  # relative to the first bracket
 
 def find_quantile(
     cdf: Callable[[Array], Array],
-    q: Float[Array, ""],
+    q: Float[Array, "..."],
     mean: Float[Array, "*shape"],
     std: Float[Array, "*shape"],
     *,
@@ -26,7 +26,7 @@ def find_quantile(
 
     Args:
         cdf: increasing, elementwise.
-        q: in (0, 1).
+        q: in (0, 1), one for all or one for each.
         mean: the mean, or NaN.
         std: the standard deviation, or infinity or NaN.
         discrete: whether the values are integers.
