@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from marginax._keys import Key, as_key
-from marginax.data import as_source
+from marginax.data import GrowingMinibatches, as_source
 from marginax.files import FileError, decode, encode
 from marginax.infer._checkpoint import RunDirectory
 from marginax.infer._driver import Run
@@ -87,6 +87,10 @@ def fit(
         raise ValueError(
             f"data must come as one full batch for {type(method).__name__}, "
             f"got batches of {source.batch_size}: pass (x, y)"
+        )
+    if isinstance(source, GrowingMinibatches) and not method.any_size:
+        raise ValueError(
+            f"data must have a fixed size for {type(method).__name__}, got GrowingMinibatches: pass (x, y)"
         )
     output_size = model.check(source)
     start = starting_points(model, model.initial(output_size), init, num_chains, jax.random.fold_in(key, _STARTS))

@@ -3,6 +3,7 @@
 from marginax.plot.bands import plot_band
 from marginax.plot.chains import plot_autocorrelation, plot_energy, plot_rank, plot_trace
 from marginax.plot.decisions import plot_group_coverage, plot_risk_coverage, plot_set_sizes
+from marginax.plot.learning import plot_learning_curves
 from marginax.plot.trajectories import plot_trajectories
 from marginax.plot.weights import plot_signal_to_noise, plot_weights
 
@@ -11,6 +12,7 @@ __all__ = [
     "plot_band",
     "plot_energy",
     "plot_group_coverage",
+    "plot_learning_curves",
     "plot_rank",
     "plot_risk_coverage",
     "plot_set_sizes",
