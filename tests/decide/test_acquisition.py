@@ -73,6 +73,19 @@ def test_entropy_variation_ratios_and_variance_are_enumerated(probs):
         np.testing.assert_allclose(rule.scores(prediction_of(probs)), scores, atol=2e-6)
 
 
+def test_bald_finds_a_border_by_halving():
+    """All borders are equally probable and labels are sure: the best question leaves half of them."""
+    x, borders = np.arange(64), np.arange(0.5, 64)
+    for truth in borders[::7]:
+        left = borders
+        for questions in range(1, 7):
+            upper = (x > left[:, None]).astype(float)
+            row = np.argmax(BALD().scores(np.stack([1 - upper, upper], axis=-1)))
+            left = left[(x[row] > left) == (x[row] > truth)]
+            assert len(left) == 64 / 2**questions
+        assert left.tolist() == [truth]
+
+
 def test_certain_classes_have_no_score():
     sure = np.broadcast_to([[1.0, 0.0]], (3, 4, 2))
     for rule in (Entropy(), VariationRatios(), PredictiveVariance(), BALD()):

@@ -27,6 +27,7 @@ from marginax.model import Model
 from marginax.posterior import AbstractPosterior
 
 _FIT, _CANDIDATES, _QUERY = range(3)  # streams of keys at a number of labels
+_LEAST_CAPACITY = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,13 +301,13 @@ def _training_data(method: AbstractMethod, pool: Pool, capacity: int) -> Any:
     """The labelled rows; in a buffer for all that are to come if one program can serve all rounds.
 
     While there are fewer rows than the method's batches have, batches are the largest power of two of them, so that few
-    sizes are compiled.
+    sizes are compiled; the buffer has a power of two of rows, so that other studies use the same programs.
     """
     if not method.any_size or method.batch_size is None:
         return pool.data
-    size = min(method.batch_size, 1 << (pool.num_labelled.bit_length() - 1))
-    if method.batch_size <= pool.num_labelled:
-        size = method.batch_size
+    num = pool.num_labelled
+    size = method.batch_size if method.batch_size <= num else 1 << (num.bit_length() - 1)
+    capacity = max(_LEAST_CAPACITY, 1 << (capacity - 1).bit_length())
     return GrowingMinibatches(pool.data, size, capacity)
 
 
