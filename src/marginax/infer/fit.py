@@ -154,7 +154,9 @@ def starting_points(model: Model, params: Params, init: Any, num_chains: int, ke
     if init is None:
         return _fresh_starts(model, params, num_chains, key)
     if isinstance(init, AbstractPosterior):
-        return _checked(params, jax.tree.map(jnp.asarray, init.centres(num_chains)), "posterior")
+        # by way of the host: arrays that are bound to a device would be compiled for anew
+        centres = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), init.centres(num_chains))
+        return _checked(params, centres, "posterior")
     template = as_network(init)
     if jax.tree.structure(template) != jax.tree.structure(model.network):
         raise ValueError("init must be a network of the same architecture as the model's")
