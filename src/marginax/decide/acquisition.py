@@ -188,7 +188,7 @@ class BatchBALD(AbstractAcquisition):
 
         >>> twins = [[[0.9, 0.1], [0.9, 0.1], [0.8, 0.2]], [[0.1, 0.9], [0.1, 0.9], [0.8, 0.2]]]
         >>> BatchBALD().choose(twins, 2, key=0).scores.round(3).tolist()
-        [0.368, 0.531]
+        [0.368, 0.514]
         """
         probs = _by_draw(probs)
         _check_num(num, probs.shape[1])

@@ -106,7 +106,7 @@ def learn_actively(
     ...     model,
     ...     mx.decide.Pool(x, rows=[10], y=[0.0]),
     ...     mx.decide.KnownLabels(3 * x[:, 0]),
-    ...     mx.infer.AnchoredEnsemble(20, num_epochs=500),
+    ...     mx.infer.AnchoredEnsemble(20, num_epochs=500, batch_size=1),
     ...     mx.decide.PredictiveVariance(),
     ...     batch_size=1,
     ...     budget=2,
