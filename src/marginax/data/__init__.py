@@ -2,6 +2,7 @@
 
 from marginax.data.arrays import Arrays, DataSpec, as_arrays, standardise
 from marginax.data.datasets import load_co2, load_fashion_mnist, load_mnist, load_uci
+from marginax.data.growing import GrowingMinibatches
 from marginax.data.mapped import MappedFiles
 from marginax.data.scaling import Scaling
 from marginax.data.sources import AbstractSource, Batch, FullBatch, Minibatches, as_source
@@ -12,6 +13,7 @@ __all__ = [
     "Batch",
     "DataSpec",
     "FullBatch",
+    "GrowingMinibatches",
     "MappedFiles",
     "Minibatches",
     "Scaling",

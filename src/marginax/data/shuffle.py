@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, UInt32
 
 _NUM_ROUNDS = 10
+Size = int | UInt32[Array, ""]  # an array where one program serves data of any size
 
 
 def _mix(value: UInt32[Array, "*n"]) -> UInt32[Array, "*n"]:
@@ -24,10 +25,10 @@ def _round_keys(key: PRNGKeyArray) -> UInt32[Array, " rounds"]:
     return jax.random.bits(key, (_NUM_ROUNDS,), jnp.uint32)
 
 
-def _permute(position: UInt32[Array, "*n"], num: int, round_keys: UInt32[Array, "rounds ..."]) -> Int[Array, "*n"]:
-    num_bits = max(2, (num - 1).bit_length())
+def _permute(position: UInt32[Array, "*n"], num: Size, round_keys: UInt32[Array, "rounds ..."]) -> Int[Array, "*n"]:
+    num_bits = max(2, (num - 1).bit_length()) if isinstance(num, int) else jnp.maximum(2, 32 - jax.lax.clz(num - 1))
     low_bits = num_bits // 2
-    low_mask, high_mask = jnp.uint32(2**low_bits - 1), jnp.uint32(2 ** (num_bits - low_bits) - 1)
+    low_mask, high_mask = ((jnp.uint32(1) << bits) - 1 for bits in (low_bits, num_bits - low_bits))
 
     def encrypt(value):
         low, high = value & low_mask, value >> low_bits
@@ -60,7 +61,7 @@ def shuffled_rows(
     epoch: Int[Array, ""] | UInt32[Array, ""] | int,
     offset: Int[Array, ""] | UInt32[Array, ""] | int,
     size: int,
-    num: int,
+    num: Size,
     *,
     key: PRNGKeyArray,
 ) -> Int[Array, " {size}"]:
@@ -72,8 +73,16 @@ def shuffled_rows(
     epoch = jnp.asarray(epoch, jnp.uint32)
     position = jnp.asarray(offset, jnp.uint32) + jnp.arange(size, dtype=jnp.uint32)
     here = _round_keys(jax.random.fold_in(key, epoch))[:, None]
-    if num % size:
+    if not isinstance(num, int) or num % size:
         following = _round_keys(jax.random.fold_in(key, epoch + 1))[:, None]
         here = jnp.where(position < num, here, following)
         position = jnp.where(position < num, position, position - num)
     return _permute(position, num, here)
+
+
+def rows_of_step(step: Int[Array, ""] | int, size: int, num: Size, *, key: PRNGKeyArray) -> Int[Array, " {size}"]:
+    """The rows of a step's batch, when every step takes the next `size` of `num` rows."""
+    step = jnp.asarray(step, jnp.uint32)
+    # position = step * size, split so that no product overflows 32 bits
+    whole, rest = step // num, (step % num) * jnp.uint32(size)
+    return shuffled_rows(whole * size + rest // num, rest % num, size, num, key=key)

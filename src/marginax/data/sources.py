@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray, UInt32
 
 from marginax.data.arrays import Arrays, DataSpec, as_arrays
-from marginax.data.shuffle import shuffled_rows
+from marginax.data.shuffle import rows_of_step
 from marginax.files import register
 
 
@@ -17,12 +17,29 @@ class Batch(eqx.Module):
     """Some rows of the data: inputs, targets, their row numbers, and the size N of the whole.
 
     The model scales the batch's log likelihood by N / len(batch); nothing else has to know about N.
+
+    Args:
+        x: inputs.
+        y: targets.
+        index: row numbers.
+        num_examples: N; an array if it may change without compiling again.
     """
 
     x: Array
     y: Array
     index: Int[Array, " b"]
-    num_examples: int = eqx.field(static=True)
+    _number: int | None = eqx.field(static=True)
+    _traced: Int[Array, ""] | UInt32[Array, ""] | None
+
+    def __init__(self, x: Array, y: Array, index: Int[Array, " b"], num_examples: int | Array):
+        self.x, self.y, self.index = x, y, index
+        known = isinstance(num_examples, int)
+        self._number, self._traced = (num_examples, None) if known else (None, num_examples)
+
+    @property
+    def num_examples(self) -> Any:
+        """N: an int, or an array for methods that allow `any_size`."""
+        return self._number if self._traced is None else self._traced
 
 
 class AbstractSource(eqx.Module):
@@ -121,11 +138,7 @@ class Minibatches(AbstractSource):
 
     def rows(self, step: Int[Array, ""] | int, *, key: PRNGKeyArray) -> Int[Array, " b"]:
         """Row numbers of the batch of a step."""
-        num, size = self.data.num_examples, self.batch_size
-        step = jnp.asarray(step, jnp.uint32)
-        # position = step * size, split so that no product overflows 32 bits
-        whole, rest = step // num, (step % num) * jnp.uint32(size)
-        return shuffled_rows(whole * size + rest // num, rest % num, size, num, key=key)
+        return rows_of_step(step, self.batch_size, self.data.num_examples, key=key)
 
     def batch(self, step: Int[Array, ""] | int, *, key: PRNGKeyArray) -> Batch:
         """The rows of a step, gathered."""

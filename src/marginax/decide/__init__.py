@@ -1,7 +1,24 @@
-"""What to do with uncertainty: sets that cover, when not to answer, what to do, which weights to keep."""
+"""What to do with uncertainty: sets that cover, when not to answer, what to do or ask, which weights to keep."""
 
+from marginax.decide.acquisition import (
+    BALD,
+    EPIG,
+    AbstractAcquisition,
+    AbstractPointwise,
+    BatchBALD,
+    Entropy,
+    PredictiveVariance,
+    Query,
+    Random,
+    VariationRatios,
+)
+from marginax.decide.active import Learned, OracleError, learn_actively, resume_learning
 from marginax.decide.conformal import ConformalIntervals, ConformalSets, conformalise
+from marginax.decide.curve import LearningCurve
+from marginax.decide.drawn import draw_probs
 from marginax.decide.jackknife import JackknifePlus, jackknife_plus
+from marginax.decide.oracle import KnownLabels, OneAtATime
+from marginax.decide.pool import Pool
 from marginax.decide.pruning import Pruning, PruningRow, compact, prune, signal_to_noise
 from marginax.decide.rules import (
     APS,
@@ -29,32 +46,51 @@ from marginax.decide.utility import Decision, choose
 
 __all__ = [
     "APS",
+    "BALD",
     "CQR",
+    "EPIG",
     "LAC",
     "RAPS",
     "AbsoluteResidual",
+    "AbstractAcquisition",
     "AbstractIntervalRule",
+    "AbstractPointwise",
     "AbstractRiskBound",
     "AbstractSetRule",
+    "BatchBALD",
     "ClopperPearson",
     "ConformalIntervals",
     "ConformalSets",
     "Decision",
+    "Entropy",
     "Hoeffding",
     "JackknifePlus",
+    "KnownLabels",
+    "Learned",
+    "LearningCurve",
     "Mondrian",
     "Normalised",
+    "OneAtATime",
+    "OracleError",
     "PerClass",
+    "Pool",
+    "PredictiveVariance",
     "Pruning",
     "PruningRow",
+    "Query",
+    "Random",
     "Randomised",
     "RiskCoverage",
     "Threshold",
+    "VariationRatios",
     "choose",
     "compact",
     "conformalise",
+    "draw_probs",
     "jackknife_plus",
+    "learn_actively",
     "prune",
+    "resume_learning",
     "risk_coverage",
     "select",
     "signal_to_noise",

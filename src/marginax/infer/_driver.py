@@ -152,8 +152,10 @@ class Run:
         phases = self._phases
         program = _program(phases, self.phase)
         longest = max(p.num_steps for i, p in enumerate(phases) if _program(phases, i) == program)
-        most = min(_MOST_STEPS, longest, self.chunk_size or _MOST_STEPS)
         phase = phases[program]
+        if phase.keep is None and not self.source.on_host:
+            longest = _MOST_STEPS  # room for infos costs nothing, and runs of all lengths share a program
+        most = min(_MOST_STEPS, longest, self.chunk_size or _MOST_STEPS)
         if phase.keep is not None:
             size = _num_bytes(phase.kept(states)) / phase.thin
             most = min(most, int(_MOST_BYTES / max(size, 1)))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
@@ -104,6 +105,11 @@ class AbstractMethod(eqx.Module):
         return False
 
     @property
+    def any_size(self) -> bool:
+        """Whether the steps take a size N of the data that is an array, as `mx.data.GrowingMinibatches` gives it."""
+        return False
+
+    @property
     def num_chains(self) -> int:
         """How many chains to run when the user does not say."""
         return 1
@@ -142,11 +148,12 @@ def check_count(name: str, value: int | None, *, least: int = 1, optional: bool 
         raise ValueError(f"{name} must be an int >= {least}{' or None' if optional else ''}, got {value!r}")
 
 
-def num_steps_for(num_epochs: int | None, num_examples: int, batch_size: int) -> int:
-    """Steps in a number of epochs; by default at least 10 epochs and at least 4,000 steps.
+def num_steps_for(num_epochs: int | None, num_examples: Any, batch_size: int) -> Any:
+    """Steps in a number of epochs; by default at least 10 epochs and at least 4,000 steps. An array if N is one.
 
     >>> num_steps_for(3, 100, 32), num_steps_for(None, 100, 100), num_steps_for(None, 60_000, 128)
     (10, 4000, 4688)
     """
     least = 1 if num_epochs is not None else 4000
-    return max(least, -(-(num_epochs or 10) * num_examples // batch_size))
+    num_steps = -(-(num_epochs or 10) * num_examples // batch_size)
+    return max(least, num_steps) if isinstance(num_examples, int) else jnp.maximum(least, num_steps)

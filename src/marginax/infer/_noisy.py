@@ -81,6 +81,11 @@ class AbstractNoisyTraining(AbstractMethod):
 
     # ---- the protocol
 
+    @property
+    def any_size(self) -> bool:
+        """The size only sets the scale and the length of the schedule."""
+        return True
+
     def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> NoisyState:
         """Start where the chain starts."""
         del batch, key

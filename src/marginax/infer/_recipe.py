@@ -29,6 +29,11 @@ class AbstractRecipe(AbstractMethod):
         return self.inner.needs_full_batch
 
     @property
+    def any_size(self) -> bool:
+        """As the inner method."""
+        return self.inner.any_size
+
+    @property
     def in_step(self) -> bool:
         """As the inner method."""
         return self.inner.in_step

@@ -85,6 +85,11 @@ class AbstractTraining(AbstractMethod):
         return (Phase("train", num_steps_for(self.num_epochs, num_examples, batch_size), self.step),)
 
     @property
+    def any_size(self) -> bool:
+        """The size only sets the scale and the length of the schedule."""
+        return not self.needs_full_batch
+
+    @property
     def needs_full_batch(self) -> bool:
         """A line search on noise leads nowhere."""
         return isinstance(self.optimiser, LBFGS)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from marginax._keys import Key, as_key
-from marginax.data import as_source
+from marginax.data import GrowingMinibatches, as_source
 from marginax.files import FileError, decode, encode
 from marginax.infer._checkpoint import RunDirectory
 from marginax.infer._driver import Run
@@ -88,6 +88,10 @@ def fit(
             f"data must come as one full batch for {type(method).__name__}, "
             f"got batches of {source.batch_size}: pass (x, y)"
         )
+    if isinstance(source, GrowingMinibatches) and not method.any_size:
+        raise ValueError(
+            f"data must have a fixed size for {type(method).__name__}, got GrowingMinibatches: pass (x, y)"
+        )
     output_size = model.check(source)
     start = starting_points(model, model.initial(output_size), init, num_chains, jax.random.fold_in(key, _STARTS))
     run = Run(model, method, source, tuple(bound), key, num_chains, start, chunk_size=chunk_size)
@@ -150,7 +154,9 @@ def starting_points(model: Model, params: Params, init: Any, num_chains: int, ke
     if init is None:
         return _fresh_starts(model, params, num_chains, key)
     if isinstance(init, AbstractPosterior):
-        return _checked(params, jax.tree.map(jnp.asarray, init.centres(num_chains)), "posterior")
+        # by way of the host: arrays that are bound to a device would be compiled for anew
+        centres = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), init.centres(num_chains))
+        return _checked(params, centres, "posterior")
     template = as_network(init)
     if jax.tree.structure(template) != jax.tree.structure(model.network):
         raise ValueError("init must be a network of the same architecture as the model's")

@@ -52,7 +52,7 @@ class AbstractOptimiser(eqx.Module):
     """Builds an Optax transformation that minimises, for a known number of steps."""
 
     @abc.abstractmethod
-    def build(self, num_steps: int) -> optax.GradientTransformationExtraArgs:
+    def build(self, num_steps: int | Array) -> optax.GradientTransformationExtraArgs:
         """The transformation."""
 
 
@@ -61,7 +61,7 @@ def _check_rate(rate: float) -> None:
         raise ValueError(f"learning_rate must be > 0, got {rate}")
 
 
-def _scale_by(rate: float | Array, schedule: Schedule, num_steps: int) -> optax.GradientTransformation:
+def _scale_by(rate: float | Array, schedule: Schedule, num_steps: int | Array) -> optax.GradientTransformation:
     return optax.scale_by_schedule(lambda count: -rate * schedule.factor(jnp.asarray(count) / num_steps))
 
 
@@ -87,7 +87,7 @@ class Adam(AbstractOptimiser):
             if not 0 <= value < 1:
                 raise ValueError(f"{name} must be in [0, 1), got {value}")
 
-    def build(self, num_steps: int) -> optax.GradientTransformationExtraArgs:
+    def build(self, num_steps: int | Array) -> optax.GradientTransformationExtraArgs:
         """Adam with the schedule."""
         return optax.with_extra_args_support(
             optax.chain(optax.scale_by_adam(self.b1, self.b2), _scale_by(self.learning_rate, self.schedule, num_steps))
@@ -113,7 +113,7 @@ class SGD(AbstractOptimiser):
         if self.momentum is not None and not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must be in [0, 1), got {self.momentum}")
 
-    def build(self, num_steps: int) -> optax.GradientTransformationExtraArgs:
+    def build(self, num_steps: int | Array) -> optax.GradientTransformationExtraArgs:
         """Heavy-ball momentum with the schedule; a memory that is not needed would cost a pass over the weights."""
         scale = _scale_by(self.learning_rate, self.schedule, num_steps)
         memory = optax.identity() if self.momentum is None else optax.trace(self.momentum)
@@ -134,7 +134,7 @@ class LBFGS(AbstractOptimiser):
         if self.memory_size < 1:
             raise ValueError(f"memory_size must be >= 1, got {self.memory_size}")
 
-    def build(self, num_steps: int) -> optax.GradientTransformationExtraArgs:
+    def build(self, num_steps: int | Array) -> optax.GradientTransformationExtraArgs:
         """L-BFGS from Optax."""
         del num_steps
         return optax.lbfgs(memory_size=self.memory_size)

@@ -4,6 +4,7 @@ from marginax.plot.bands import plot_band
 from marginax.plot.calibration import plot_coverage, plot_ood, plot_pit, plot_reliability
 from marginax.plot.chains import plot_autocorrelation, plot_energy, plot_rank, plot_trace
 from marginax.plot.decisions import plot_group_coverage, plot_risk_coverage, plot_set_sizes
+from marginax.plot.learning import plot_learning_curves
 from marginax.plot.trajectories import plot_trajectories
 from marginax.plot.weights import plot_signal_to_noise, plot_weights
 
@@ -13,6 +14,7 @@ __all__ = [
     "plot_coverage",
     "plot_energy",
     "plot_group_coverage",
+    "plot_learning_curves",
     "plot_ood",
     "plot_pit",
     "plot_rank",
