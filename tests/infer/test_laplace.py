@@ -332,6 +332,21 @@ def test_the_hessian_away_from_a_mode_is_refused():
         mx.fit(model, (x, y), Laplace(structure=Dense(), kind=Hessian()), init=net, key=0)
 
 
+def test_the_cost_is_known_before():
+    data = np.zeros((1000, 784), np.float32), np.zeros(1000, int)
+    model = mx.Model(mx.nets.MLP(784, (400, 400), 10, key=0), likelihood=mx.likelihoods.Categorical())
+    cost = {
+        type(structure).__name__: Laplace(structure=structure).cost(model, data)
+        for structure in (Diagonal(), Kronecker(), LowRank(), Dense())
+    }
+    sizes = [cost[name].num_bytes for name in ("Diagonal", "Kronecker", "LowRank", "Dense")]
+    assert sizes == sorted(sizes)
+    assert cost["Dense"].num_bytes == 4 * 4 * 478_410**2
+    assert 0 < cost["Diagonal"].seconds < cost["Dense"].seconds
+    last = Laplace(structure=Dense(), subset=mx.LastLayer()).cost(model, data)
+    assert last.num_bytes == 4 * 4 * 4010**2
+
+
 def test_a_dense_matrix_of_a_million_weights_is_refused_at_once():
     net = mx.nets.MLP(10, (1000, 1000), 1, key=0)
     model = mx.Model(net, likelihood=mx.likelihoods.Gaussian())

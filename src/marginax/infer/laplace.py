@@ -7,6 +7,7 @@ normal is accurate (Immer et al., 2021). The evidence comes with it, and chooses
 """
 
 from dataclasses import replace
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,16 +21,18 @@ from marginax.curvature import (
     AbstractKind,
     AbstractStructure,
     BatchCurvature,
+    Cost,
     Dense,
     Diagonal,
     Extent,
     Kronecker,
     Plan,
     check_memory,
+    estimate,
     plan_for,
     prior_precision,
 )
-from marginax.data import Batch
+from marginax.data import Batch, as_source
 from marginax.files import register
 from marginax.infer._method import AbstractMethod, Infos, Phase, check_count
 from marginax.infer._train import begin_by_training, training_memory
@@ -133,6 +136,22 @@ class Laplace(AbstractMethod):
         if isinstance(self.tuning, Online) or self.training is None:
             return self
         return eqx.tree_at(lambda m: m.training, self, None)
+
+    def cost(self, model: Model, data: Any) -> Cost:
+        """Memory and time of the curvature for a model and data, before anything is computed or allocated.
+
+        >>> import marginax as mx
+        >>> model = mx.Model(mx.nets.MLP(10, (1000, 1000), 1, key=0), mx.likelihoods.Gaussian())
+        >>> dense = mx.infer.Laplace(structure=mx.curvature.Dense())
+        >>> f"{dense.cost(model, (np.zeros((50, 10)), np.zeros(50))).num_bytes / 2**40:.0f} TiB"
+        '15 TiB'
+        """
+        source = as_source(data, self.batch_size)
+        x, _ = source.examples(1)
+        params = model.initial(model.check(source))
+        plan = self._plan(model, params, jnp.asarray(x[0]))
+        num_columns = self.kind.num_columns(model.output_size(x.shape[1:], x.dtype))
+        return estimate(self.structure, plan, Extent(source.spec.num_examples, source.batch_size, num_columns))
 
     def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> LaplaceState:
         """Start where the chain starts, with empty sums; an error where those would not fit in memory."""

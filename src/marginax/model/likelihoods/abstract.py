@@ -43,7 +43,9 @@ class AbstractLikelihood(eqx.Module):
 
     def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
         """Fisher information of the outputs: the expected curvature of the negative log likelihood."""
-        raise NotImplementedError(f"{type(self).__name__} has no Fisher information: it cannot be used with curvature")
+        raise NotImplementedError(
+            f"{type(self).__name__} has no Fisher information: use kind=mx.curvature.EmpiricalFisher() or Hessian()"
+        )
 
     def fisher_root(self, output: Float[Array, " k"], unknowns: Unknowns) -> Float[Array, "k m"]:
         """A matrix R with R R' the Fisher information of one example's outputs."""
