@@ -251,6 +251,7 @@ def test_a_directory_is_used_once(tmp_path):
 # ---- where it must beat chance
 
 
+@pytest.mark.slow
 def test_bald_narrows_a_border_down():
     """In an ensemble that stands for the posterior, few labels leave little room for the border; see also the rule."""
     method = mx.infer.AnchoredEnsemble(40, num_epochs=1000, batch_size=2, optimiser=mx.infer.Adam(0.5))
@@ -265,6 +266,7 @@ def test_bald_narrows_a_border_down():
     assert np.mean([gap(BALD(), key) for key in range(3)]) < 0.5 * np.mean([gap(Random(), key) for key in range(3)])
 
 
+@pytest.mark.slow
 def test_variance_asks_at_both_ends():
     x = np.random.default_rng(0).permutation(X)
     net = mx.nets.MLP(in_size=1, hidden=(), out_size=1, key=0)

@@ -274,6 +274,7 @@ def test_inputs_that_say_nothing_are_removed_at_little_cost(variational):
     assert right < 1.1 * whole < 0.3 * too_many
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", [mx.infer.IVON(num_epochs=2), mx.infer.Laplace(), mx.infer.DeepEnsemble(3)], ids=repr
 )

@@ -35,6 +35,7 @@ def test_evidence_of_priors_is_that_of_linear_regression():
     assert "held-out log density" in repr(table)
 
 
+@pytest.mark.slow
 def test_evidence_and_held_out_data_prefer_a_network_that_can_bend():
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, size=(150, 1))

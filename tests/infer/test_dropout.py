@@ -108,6 +108,7 @@ def test_only_layers_with_random_weights_are_disturbed():
     assert [rule is None for rule in posterior.noise] == [True, True, False]
 
 
+@pytest.mark.slow
 def test_rates_are_learned_low_where_data_are_plenty_and_high_where_they_are_few():
     rng = np.random.default_rng(1)
     x = rng.normal(size=(3000, 3)).astype(np.float32)
@@ -119,6 +120,7 @@ def test_rates_are_learned_low_where_data_are_plenty_and_high_where_they_are_few
     assert rates[1] < 0.5 * rates[0]
 
 
+@pytest.mark.slow
 def test_units_learn_how_sure_they_are():
     """With little data factors stay near their prior, with much they do not."""
     rng = np.random.default_rng(1)

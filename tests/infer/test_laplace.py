@@ -156,6 +156,7 @@ def test_draws_through_the_network_agree_with_the_linearisation_of_a_linear_mode
     assert (np.abs(drawn / posterior.predict(x[:6]).epistemic - 1) < 4.9 * np.sqrt(2 / 20_000)).all()
 
 
+@pytest.mark.slow
 def test_it_starts_from_vi_from_swag_and_from_an_ensemble(wave):
     model, x, y, trained = wave
     starts = {
@@ -219,6 +220,7 @@ def test_it_is_the_same_after_saving_and_loading(wave, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_convolutional_networks_have_kronecker_factors():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(12, 1, 16, 16)), rng.integers(0, 3, 12)
@@ -298,6 +300,7 @@ def test_the_laplace_bridge_is_a_dirichlet_with_the_moments_it_says():
     assert abs(float(summary.entropy[0]) - entropy.mean()) < 4.9 * entropy.std() / np.sqrt(40_000)
 
 
+@pytest.mark.slow
 def test_several_chains_give_a_mixture_and_spread_grows_away_from_the_data():
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, size=(60, 1))

@@ -53,6 +53,7 @@ def test_sampler_recovers_noise_and_weights_together(name):
     testing.check_moments(ALL[name], MORE["unknown noise"], num_chains=CHAINS, min_ess=3e3)
 
 
+@pytest.mark.slow
 def test_dense_scale_makes_a_correlated_posterior_easy():
     problem = testing.linear_regression(5, condition_number=1e4)
     posterior = testing.check_moments(NUTS(300, 1000, scale=DenseScale()), problem, num_chains=4, min_ess=1e3)
@@ -143,6 +144,7 @@ def test_a_funnel_is_flagged():
     assert "diverge" in text or "E-BFMI" in text or "energy" in text, text
 
 
+@pytest.mark.slow
 def test_mile_trains_samples_and_beats_its_own_start():
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, size=(120, 1))

@@ -450,6 +450,7 @@ def measure_memory(tmp_path, *, width, num_samples, num_chains, most_bytes):
 needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 
 
+@pytest.mark.slow
 @needs_proc
 @pytest.mark.parametrize("num_chains", [1, 4])
 def test_memory_does_not_grow_with_the_draws(tmp_path, num_chains):

@@ -70,6 +70,7 @@ def test_diagonal_has_the_stationary_variance_of_sgd_on_a_quadratic():
     assert abs(means.mean() - PROBLEM.mean[0]) < 4.9 * np.sqrt(exact / num)
 
 
+@pytest.mark.slow
 def test_chains_are_a_mixture_and_predictions_are_good():
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, size=(200, 1))

@@ -238,6 +238,7 @@ def test_divergence_from_the_log_uniform_prior_falls_with_noise():
     np.testing.assert_allclose(found, wanted, atol=0.02)
 
 
+@pytest.mark.slow
 def test_a_prior_that_is_learned_takes_part():
     x = np.linspace(-1, 1, 30)[:, None].astype(np.float32)
     prior = mx.priors.Normal(mx.priors.HalfNormal(1.0))
@@ -264,6 +265,7 @@ def test_means_start_at_a_trained_network():
     np.testing.assert_allclose(mean, ravel_pytree(start.centres(1))[0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_bayes_by_backprop_brings_its_prior_unless_told_otherwise():
     problem = testing.linear_layer(2)
     posterior = mx.fit(problem.model, problem.data, BayesByBackprop(num_epochs=1), key=0)

@@ -15,7 +15,10 @@ def density(params, batch, model):
     return model.log_density(params, batch)
 
 
-@pytest.mark.parametrize("num_rows", [99, 100, 101, 250])
+SIZES = [101, *(pytest.param(num, marks=pytest.mark.slow) for num in (99, 100, 250))]
+
+
+@pytest.mark.parametrize("num_rows", SIZES)
 def test_blocks_change_nothing(monkeypatch, num_rows):
     """Value, gradient, and the gradient's derivative; rows that do not fill the last block too."""
     rng = np.random.default_rng(0)

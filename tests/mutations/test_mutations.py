@@ -242,11 +242,13 @@ def _forget():
 
 
 # conformance without a bug is what tests/infer/test_conformance.py is about
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CHECKS if not name.startswith("conformance")])
 def test_check_passes_without_a_bug(name):
     CHECKS[name]()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_bug_is_caught(bug, plant):
     plant(bug)

@@ -350,6 +350,7 @@ def _forget():
     jax.clear_caches()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKS)
 def test_check_passes_without_a_bug(name):
     CHECKS[name]()

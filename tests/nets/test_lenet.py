@@ -36,6 +36,7 @@ def test_outputs_equal_those_of_the_plain_network(activation, images):
     np.testing.assert_allclose(jax.jit(lambda xs: net.call_batch(xs))(images), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["examples", "batch"])
 def test_gradients_of_an_ensemble_equal_those_of_the_plain_network(path, images):
     nets = eqx.filter_vmap(lambda key: LeNet(**SMALL, key=key))(jax.random.split(jax.random.key(0), 3))

@@ -129,6 +129,7 @@ NETWORKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_of_every_form_are_trained_sampled_and_called(name):
     model = mx.Model(NETWORKS[name](), likelihood=mx.likelihoods.Gaussian(scale=0.1))

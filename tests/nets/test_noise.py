@@ -108,6 +108,7 @@ def test_each_example_has_noise_of_its_own_in_training():
     assert len(np.unique(np.asarray(outputs)[:, 0])) > 40
 
 
+@pytest.mark.slow
 def test_images_are_disturbed_map_by_map():
     net = mx.nets.LeNet(channels=(3, 4), hidden=7, key=0)
     x = jax.random.normal(jax.random.key(0), (3, 1, 28, 28))
