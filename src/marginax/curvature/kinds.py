@@ -176,7 +176,7 @@ class BatchCurvature(eqx.Module):
         if isinstance(self.kind, Hessian):
             start, stop, _ = part.indices(self.plan.size)
             return self.rows(start, stop)[:, start:stop]
-        return gram(self.jacobian())
+        return gram(self.jacobian())[part, part]
 
     def rows(self, start: int, stop: int) -> Float[Array, "block size"]:
         """Rows of the matrix by products with unit vectors, a few at a time."""

@@ -104,14 +104,12 @@ class Evidence(AbstractTuning):
 
     def factors(self, model: Model, params: Params, mode: Mode) -> Factors:
         """The factors that the fixed point finds; may be traced."""
-        leaves = [leaf for leaf, moves in zip(model.leaves, mode.moves, strict=True) if moves]
-        by_leaf = self.groups.groups([leaf.path for leaf in leaves])
+        paths = [leaf.path for leaf, moves in zip(model.leaves, mode.moves, strict=True) if moves]
+        groups = iter(self.groups.groups(paths))
+        by_leaf = jnp.array([next(groups) if moves else 0 for moves in mode.moves])
         places = mode.places(params)
-        of_weight = jnp.repeat(
-            jnp.array([by_leaf[_rank(mode.moves, i)] if m else 0 for i, m in enumerate(mode.moves)]),
-            jnp.array([leaf.size for leaf in jax.tree.leaves(params.network)]),
-            total_repeat_length=sum(leaf.size for leaf in jax.tree.leaves(params.network)),
-        )[places]
+        sizes = [leaf.size for leaf in jax.tree.leaves(params.network)]
+        of_weight = jnp.repeat(by_leaf, jnp.array(sizes), total_repeat_length=sum(sizes))[places]
         weights = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(params.network)])[places]
         misfit, num_targets = _misfit(model, params, mode)
         misfit = misfit if self.noise else None
@@ -120,13 +118,12 @@ class Evidence(AbstractTuning):
             mode.precision(model, params),
             weights,
             of_weight,
-            max(by_leaf) + 1,
+            max(self.groups.groups(paths)) + 1,
             misfit,
             mode.num_examples * num_targets,
             self.num_steps,
         )
-        every = jnp.array([by_leaf[_rank(mode.moves, i)] if m else 0 for i, m in enumerate(mode.moves)])
-        return Factors(jnp.where(jnp.array(mode.moves), prior[every], 0.0), noise)
+        return Factors(jnp.where(jnp.array(mode.moves), prior[by_leaf], 0.0), noise)
 
 
 class HeldOut(AbstractTuning):
@@ -273,7 +270,3 @@ def _misfit(model: Model, params: Params, mode: Mode) -> tuple[Float[Array, ""] 
     log_scale = params.likelihood["log_scale"]
     constant = mode.num_examples * jnp.sum(log_scale + 0.5 * jnp.log(2 * jnp.pi))
     return -2.0 * (mode.log_likelihood + constant), log_scale.size
-
-
-def _rank(moves: tuple[bool, ...], leaf: int) -> int:
-    return sum(moves[:leaf])

@@ -27,8 +27,7 @@ from marginax.predict.links import AbstractLink, MonteCarlo, draw_outputs
 from marginax.predict.mixture import Mixture
 from marginax.predict.multilabel import MultiLabelPrediction
 from marginax.predict.normal_outputs import NormalOutputs
-from marginax.predict.predictive import Prediction
-from marginax.predict.regression import RegressionPrediction
+from marginax.predict.predictive import Prediction, predict_numbers
 from marginax.predict.workload import MAX_ROWS, PROBE_ROWS, chunk_size, numbers_per_row
 
 
@@ -138,12 +137,7 @@ def predict_linearised(
         mixture = _collect(job, _drawn, noise, np.repeat(log_weights - math.log(num_samples), num_samples))
     if isinstance(likelihood, Bernoulli):
         return MultiLabelPrediction(mixture)
-    scaling = spec.scaling
-    if scaling is None or scaling.y_shift is None:
-        return RegressionPrediction(mixture, spec.y_shape)
-    if mixture.discrete:
-        raise ValueError(f"y was standardised, but {type(likelihood).__name__} is a distribution of counts")
-    return RegressionPrediction(mixture, spec.y_shape, scaling.y_shift, scaling.y_factor)
+    return predict_numbers(mixture, spec)
 
 
 class _Job:

@@ -90,10 +90,17 @@ def predict(
     mixture = _collect(job, log_weights)
     if isinstance(outcome, Bernoulli):
         return MultiLabelPrediction(mixture)
+    return predict_numbers(mixture, spec)
+
+
+def predict_numbers(mixture: Mixture, spec: DataSpec) -> RegressionPrediction:
+    """The mixture in the units of the user's targets."""
+    scaling = spec.scaling
     if scaling is None or scaling.y_shift is None:
         return RegressionPrediction(mixture, spec.y_shape)
     if mixture.discrete:
-        raise ValueError(f"y was standardised, but {type(outcome).__name__} is a distribution of counts")
+        kind = type(mixture.components).__name__
+        raise ValueError(f"y was standardised, but {kind} is a distribution of counts")
     return RegressionPrediction(mixture, spec.y_shape, scaling.y_shift, scaling.y_factor)
 
 
