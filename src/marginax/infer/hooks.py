@@ -173,7 +173,9 @@ class TimeLimit(AbstractHook):
         before = sum(event.seconds.values()) - spent
         if event.step == event.num_steps or spent < (self.seconds - before) / (event.phases_left + 1):
             return Verdict(memory, event.states)
-        note = f"the time limit of {self.seconds:g} s ended {event.phase!r} after {event.step} of {event.num_steps} steps"
+        note = (
+            f"the time limit of {self.seconds:g} s ended {event.phase!r} after {event.step} of {event.num_steps} steps"
+        )
         return Verdict(memory, event.states, True, note)
 
 
