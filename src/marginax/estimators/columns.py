@@ -2,7 +2,7 @@
 
 import datetime
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -14,9 +14,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from marginax.files import register
 
-if TYPE_CHECKING:
-    import pandas as pd
-
+Frame = Any  # of pandas, whose own types say too little
+Series = Any
 MAX_CATEGORIES = 50
 MISSING = "(missing)"
 _DAY = np.timedelta64(1, "D")
@@ -60,7 +59,7 @@ class ColumnEncoder(eqx.Module):
     categories: tuple[tuple[str, ...], ...]
 
     @classmethod
-    def fit(cls, table: "pd.DataFrame") -> "ColumnEncoder":
+    def fit(cls, table: Frame) -> "ColumnEncoder":
         """Look at the training rows."""
         names = tuple(map(str, table.columns))
         kinds = [_kind(table.iloc[:, i]) for i in range(table.shape[1])]
@@ -95,7 +94,7 @@ class ColumnEncoder(eqx.Module):
             names += [f"{self.names[i]}={value}" for value in values]
         return tuple(names)
 
-    def encode(self, table: "pd.DataFrame") -> Float[np.ndarray, "n d"]:
+    def encode(self, table: Frame) -> Float[np.ndarray, "n d"]:
         """Rows as numbers."""
         return np.asarray(self._fitted().transform(_plain(table, self.names, self.kinds)), np.float64)
 
@@ -104,9 +103,8 @@ class ColumnEncoder(eqx.Module):
         import pandas as pd
 
         numbers, texts = _places(self.kinds)
-        rows: dict[str, Any] = {
-            f"{i}": [0.0, np.nan if m else 0.0] for i, m in zip(numbers, self.has_missing, strict=True)
-        }
+        gaps = zip(numbers, self.has_missing, strict=True)
+        rows: dict[str, Any] = {f"{i}": [0.0, np.nan if missing else 0.0] for i, missing in gaps}
         rows |= {f"{i}": [values[0]] * 2 for i, values in zip(texts, self.categories, strict=True)}
         fitted = _transformer(numbers, texts, self.categories).fit(pd.DataFrame(rows))
         if numbers:
@@ -123,14 +121,14 @@ def _places(kinds: tuple[str, ...]) -> tuple[list[int], list[int]]:
 
 def _transformer(numbers: list[int], texts: list[int], categories: tuple[tuple[str, ...], ...]) -> ColumnTransformer:
     filler = SimpleImputer(strategy="constant", fill_value=0.0, add_indicator=True)
-    values = [np.array(each, object) for each in categories]
+    values: Any = [np.array(each, object) for each in categories]
     encoder = OneHotEncoder(categories=values, handle_unknown="ignore", sparse_output=False)
     pipeline = Pipeline([("scale", StandardScaler()), ("fill", filler)])
     parts = [("numbers", pipeline, [str(i) for i in numbers]), ("texts", encoder, [str(i) for i in texts])]
     return ColumnTransformer([part for part in parts if part[2]])
 
 
-def _kind(column: "pd.Series") -> str:
+def _kind(column: Series) -> str:
     from pandas.api import types
 
     dtype = column.dtype
@@ -150,7 +148,7 @@ def _kind(column: "pd.Series") -> str:
     return "text"
 
 
-def _plain(table: "pd.DataFrame", names: tuple[str, ...], kinds: tuple[str, ...]) -> "pd.DataFrame":
+def _plain(table: Frame, names: tuple[str, ...], kinds: tuple[str, ...]) -> Frame:
     """Columns named by their positions, with numbers as float64 and texts as strings."""
     import pandas as pd
 
@@ -162,7 +160,7 @@ def _plain(table: "pd.DataFrame", names: tuple[str, ...], kinds: tuple[str, ...]
     return pd.DataFrame(columns)
 
 
-def _numbers(column: "pd.Series", name: str, kind: str) -> Float[np.ndarray, " n"]:
+def _numbers(column: Series, name: str, kind: str) -> Float[np.ndarray, " n"]:
     import pandas as pd
 
     try:
@@ -175,15 +173,13 @@ def _numbers(column: "pd.Series", name: str, kind: str) -> Float[np.ndarray, " n
     except (ValueError, TypeError, pd.errors.OutOfBoundsDatetime) as error:
         if isinstance(error, TypeError) and "argument must be" in str(error):
             raise
-        raise ValueError(
-            f"column {name!r} of X must hold a {kind} in every row, as when it was fitted: {error}"
-        ) from None
+        raise ValueError(f"column {name!r} of X must hold a {kind} in each row, as it did in fit: {error}") from None
     if np.isinf(values).any():
         raise ValueError(f"Input X contains infinity or a value too large for dtype('float64') (column {name!r})")
     return values
 
 
-def _days(column: "pd.Series") -> Float[np.ndarray, " n"]:
+def _days(column: Series) -> Float[np.ndarray, " n"]:
     """Days since 1970, or days that a time takes."""
     import pandas as pd
     from pandas.api import types
@@ -196,7 +192,7 @@ def _days(column: "pd.Series") -> Float[np.ndarray, " n"]:
     return column.to_numpy() / _DAY
 
 
-def _texts(column: "pd.Series") -> np.ndarray:
+def _texts(column: Series) -> np.ndarray:
     values = column.to_numpy(object)
     return np.array([MISSING if m else _text(v) for v, m in zip(values, column.isna(), strict=True)], object)
 
@@ -207,7 +203,7 @@ def _text(value: Any) -> str:
     return str(int(value)) if whole else str(value)
 
 
-def _useless(values: "pd.Series", kind: str) -> str | None:
+def _useless(values: Series, kind: str) -> str | None:
     if kind != "text":
         return "all of its values are missing" if values.isna().all() else None
     num = values.nunique()
@@ -216,7 +212,7 @@ def _useless(values: "pd.Series", kind: str) -> str | None:
     return None
 
 
-def _categories(values: "pd.Series") -> tuple[str, ...]:
+def _categories(values: Series) -> tuple[str, ...]:
     """The most frequent values, in the order of the alphabet."""
     counts = values.value_counts(sort=False).sort_index().sort_values(ascending=False, kind="stable")
     return tuple(sorted(counts.index[:MAX_CATEGORIES]))

@@ -107,7 +107,7 @@ class BayesianEstimator(BaseEstimator):
         return estimator
 
     def predict_distribution(self, X: Any) -> Prediction:
-        """The distribution of the target at new rows, in the user's units, for `mx.evaluate`, `mx.decide`, `mx.plot`."""
+        """The distribution of the target at new rows, in the user's units: what `mx.evaluate`, `mx.decide` take."""
         return self._predict_rows(self._encode(X))
 
     @property
@@ -146,17 +146,18 @@ class BayesianEstimator(BaseEstimator):
         """A DataFrame, checked as scikit-learn checks."""
         import pandas as pd
 
+        least = 2 if fitting else 1
         if isinstance(X, pd.DataFrame):
             if not X.shape[1]:
                 raise ValueError(f"Found array with 0 feature(s) (shape={X.shape}) while a minimum of 1 is required.")
-            least = 2 if fitting else 1
             if len(X) < least:
                 raise ValueError(f"Found array with {len(X)} sample(s) while a minimum of {least} is required.")
         else:
-            least = 2 if fitting else 1
-            X = check_array(X, dtype=None, ensure_all_finite=False, ensure_min_samples=least, estimator=self)
-        validate_data(self, X, y, reset=fitting, skip_check_array=True)
-        return X if isinstance(X, pd.DataFrame) else pd.DataFrame(X)
+            options: Any = {"dtype": None, "ensure_all_finite": False}  # numbers, texts and gaps are told apart later
+            X = check_array(X, ensure_min_samples=least, estimator=self, **options)
+        table: Any = X
+        validate_data(self, table, y, reset=fitting, skip_check_array=True)
+        return table if isinstance(table, pd.DataFrame) else pd.DataFrame(table)
 
     def _model(self, in_size: int, out_size: int, likelihood: AbstractLikelihood) -> Model:
         activation = self.activation

@@ -86,7 +86,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         return tags
 
     def _check_targets(self, y: Any) -> np.ndarray:
-        return check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=self)
+        return check_array(y, ensure_2d=False, dtype="float64", input_name="y", estimator=self)
 
     def _prepare(self, x: np.ndarray, targets: np.ndarray) -> tuple[Arrays, AbstractLikelihood, int]:
         likelihood = Gaussian(scale=FromNetwork()) if self.likelihood is None else self.likelihood
