@@ -25,6 +25,7 @@ NAMES = (
     "convnet",
     "temperature",
     "ood",
+    "fidelity",
     "active",
     "distance",
     "import_time",

@@ -13,7 +13,6 @@ import time
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from benchmarks import report
 

@@ -1,15 +1,16 @@
 """Does what a posterior does not know grow away from the data? Every method, on one input and on two moons.
 
-    make bench NAME=distance                       all methods; also draws docs/images/distance.png
+    make bench NAME=distance                       all methods; draws docs/images/distance.png
     make bench NAME="distance NUTS MCDropout"      some
 
 One input: 60 measurements of a sine in two clusters; the standard deviation of the mean over draws, at the data and at
 growing distances from them. Two moons: mutual information at the data and on circles around them, whose radii are in
-standard deviations of the inputs. Methods have their defaults. Points (MLE, MAP) have no such part, and are left out.
+standard deviations of the inputs. Methods have their defaults. Points (MLE, MAP) have no such part and are left out.
 """
 
 import argparse
-import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,22 @@ from rich.table import Table
 
 from benchmarks import report
 
-DISTANCES = (0.0, 1.0, 2.0, 4.0)  # from the nearest measurement
+DISTANCES = (1.0, 2.0, 4.0)  # from the outermost measurements
 RADII = (2.0, 3.0, 6.0)
+PICTURE = Path(__file__).resolve().parent.parent / "docs" / "images" / "distance.png"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A posterior, and what it does not know: first at the data, then further and further away."""
+
+    posterior: Any
+    epistemic: np.ndarray
+
+    @property
+    def grows(self) -> bool:
+        """Whether it is larger everywhere else than at the data."""
+        return bool((self.epistemic[1:] > self.epistemic[0]).all())
 
 
 def sine() -> tuple[np.ndarray, np.ndarray]:
@@ -36,22 +51,22 @@ def moons() -> tuple[np.ndarray, np.ndarray]:
     return (x - x.mean(axis=0)) / x.std(axis=0), y
 
 
-def ask_sine(method: Any) -> tuple[Any, np.ndarray]:
-    """The posterior, and the epistemic standard deviation at the distances."""
+def ask_sine(method: Any) -> Answer:
+    """Epistemic standard deviations of numbers."""
     import jax
+
     import marginax as mx
 
     x, y = sine()
     net = mx.nets.MLP(1, (50,), 1, activation=jax.nn.silu, key=0)
     model = mx.Model(net, likelihood=mx.likelihoods.Gaussian(scale=0.1))
     posterior = mx.fit(model, (x, y), method, key=0, progress=False)
-    at = [x] + [np.array([[x.min() - d], [x.max() + d]]) for d in DISTANCES[1:]]
-    return posterior, np.array([np.sqrt(posterior.predict(part).epistemic).mean() for part in at])
+    places = [x, *(np.array([[x.min() - distance], [x.max() + distance]]) for distance in DISTANCES)]
+    return Answer(posterior, np.array([np.sqrt(posterior.predict(at).epistemic).mean() for at in places]))
 
 
-def ask_moons(method: Any) -> tuple[Any, np.ndarray]:
-    """The posterior, and mutual information at the data and on the circles."""
-    import jax, jax.numpy as jnp
+def ask_moons(method: Any) -> Answer:
+    """Mutual information of classes."""
     import marginax as mx
 
     x, y = moons()
@@ -59,40 +74,68 @@ def ask_moons(method: Any) -> tuple[Any, np.ndarray]:
     posterior = mx.fit(model, (x, y), method, key=0, progress=False)
     angles = np.linspace(0, 2 * np.pi, 64, endpoint=False)
     circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    at = [x] + [radius * circle for radius in RADII]
-    networks = posterior.sample(100, key=1)
-    import equinox as eqx
+    places = [x, *(radius * circle for radius in RADII)]
+    return Answer(posterior, np.array([posterior.predict(at).mutual_information.mean() for at in places]))
 
-    def logits(part):
-        out = np.asarray(eqx.filter_vmap(lambda net: jax.vmap(net)(jnp.asarray(part, jnp.float32)))(networks))
-        return (out[..., 1] - out[..., 0]).std(axis=0).mean()
 
-    return (
-        posterior,
-        np.array([posterior.predict(part).mutual_information.mean() for part in at]),
-        np.array([logits(p) for p in at]),
-    )
+def methods() -> dict[str, Any]:
+    """Every method that is more than a point, by name."""
+    from marginax.infer.catalogue import catalogue
+
+    return {entry.name: entry.method for entry in catalogue() if entry.name not in ("MLE", "MAP")}
 
 
 def main(arguments: list[str]) -> None:
     """Ask, print, draw, save."""
-    from marginax.infer.catalogue import catalogue
-
-    methods = {entry.name: entry.method for entry in catalogue() if entry.name not in ("MLE", "MAP")}
+    known = methods()
     parser = argparse.ArgumentParser(prog="python -m benchmarks distance", description=__doc__)
-    parser.add_argument("names", nargs="*", default=list(methods), help=", ".join(methods))
+    parser.add_argument("names", nargs="*", default=list(known), help=", ".join(known))
     options = parser.parse_args(arguments)
-    for name in options.names:
-        t = time.perf_counter()
-        _, a = ask_sine(methods[name])
-        t1 = time.perf_counter()
-        _, b, c = ask_moons(methods[name])
-        print(
-            f"{name:22s}",
-            np.round(a, 3),
-            np.round(b, 4),
-            np.round(c, 2),
-            round(t1 - t, 1),
-            round(time.perf_counter() - t1, 1),
-            flush=True,
+    console, answers = report.console(), {}
+    with report.progress(console) as say:
+        for name in options.names:
+            say(name)
+            answers[name] = ask_sine(known[name]), ask_moons(known[name])
+    table = Table(title="what is not known, at the data and away from them", title_justify="left")
+    columns = ["", "one input: at the data", *(f"+{d:g}" for d in DISTANCES)]
+    for column in [*columns, "two moons: at the data", *(f"radius {r:g}" for r in RADII)]:
+        table.add_column(column, justify="left" if not column else "right")
+    for name, (line, plane) in answers.items():
+        table.add_row(name, *(f"{v:.3f}" for v in line.epistemic), *(f"{v:.4f}" for v in plane.epistemic))
+    console.print(table)
+    grow = [name for name, pair in answers.items() if all(answer.grows for answer in pair)]
+    word = "[green]met[/green]" if len(grow) == len(answers) else "[red]missed[/red]"
+    console.print(f"larger everywhere away from the data: {len(grow)} of {len(answers)} methods: {word}")
+    if options.names == list(known):
+        draw(answers)
+        console.print("drawn: docs/images/distance.png")
+        rows = {name: [answer.epistemic.tolist() for answer in pair] for name, pair in answers.items()}
+        path = report.write("distance", {"rows": rows, "growing": grow})
+        console.print(f"saved: benchmarks/results/{path.name}")
+
+
+def draw(answers: dict[str, tuple[Answer, Answer]]) -> None:
+    """Two panels for each method: bands over the sine, mutual information around the moons."""
+    from matplotlib.figure import Figure
+
+    import marginax as mx
+
+    wide = 3
+    rows = -(-len(answers) // wide)
+    figure = Figure(figsize=(4.4 * wide, 1.7 * rows), layout="constrained")
+    axes = figure.subplots(rows, 2 * wide, squeeze=False)
+    grid = np.linspace(-5.0, 5.0, 201)
+    for i, (name, (line, plane)) in enumerate(answers.items()):
+        left, right = axes[i // wide, 2 * (i % wide) : 2 * (i % wide) + 2]
+        mx.plot.plot_band(left, grid, line.posterior.predict(grid[:, None]))
+        left.plot(*(np.ravel(part) for part in sine()), "k.", ms=2)
+        left.set(ylim=(-3.5, 3.5), xlim=(-5, 5))
+        mx.plot.plot_boundary(
+            right, plane.posterior, x=moons()[0], y=moons()[1], of=lambda p: p.mutual_information, margin=2.0
         )
+        left.set_title(name, fontsize=9, loc="left")
+        for ax in (left, right):
+            ax.tick_params(labelsize=6)
+    for ax in axes.flat[2 * len(answers) :]:
+        ax.axis("off")
+    figure.savefig(PICTURE, dpi=80)
