@@ -2,6 +2,7 @@
 
 from marginax.plot.bands import plot_band
 from marginax.plot.calibration import plot_coverage, plot_ood, plot_pit, plot_reliability
+from marginax.plot.cases import plot_cases, plot_class_cases
 from marginax.plot.chains import plot_autocorrelation, plot_energy, plot_rank, plot_trace
 from marginax.plot.decisions import plot_group_coverage, plot_risk_coverage, plot_set_sizes
 from marginax.plot.learning import plot_learning_curves
@@ -11,6 +12,8 @@ from marginax.plot.weights import plot_signal_to_noise, plot_weights
 __all__ = [
     "plot_autocorrelation",
     "plot_band",
+    "plot_cases",
+    "plot_class_cases",
     "plot_coverage",
     "plot_energy",
     "plot_group_coverage",
