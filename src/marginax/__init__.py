@@ -15,13 +15,8 @@ from marginax.posterior import load
 
 __version__ = "0.1.0"
 
-_ON_DEMAND = (
-    "decide",
-    "evaluate",
-    "plot",
-    "report",
-    "testing",
-)  # they bring SciPy and friends, so they wait until somebody asks
+# They bring SciPy and friends, so they wait until somebody asks.
+_ON_DEMAND = ("decide", "estimators", "evaluate", "plot", "report", "testing")
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -6,6 +6,7 @@ from marginax.data.growing import GrowingMinibatches
 from marginax.data.mapped import MappedFiles
 from marginax.data.scaling import Scaling
 from marginax.data.sources import AbstractSource, Batch, FullBatch, Minibatches, as_source
+from marginax.data.tables import Table, read_table
 
 __all__ = [
     "AbstractSource",
@@ -17,11 +18,13 @@ __all__ = [
     "MappedFiles",
     "Minibatches",
     "Scaling",
+    "Table",
     "as_arrays",
     "as_source",
     "load_co2",
     "load_fashion_mnist",
     "load_mnist",
     "load_uci",
+    "read_table",
     "standardise",
 ]

@@ -1,0 +1,266 @@
+"""Tables in text files: what people have, turned into inputs and a target, or refused with a reason."""
+
+import dataclasses
+import difflib
+import os
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from marginax.data.dialect import SEPARATORS, Dialect, find_dialect
+from marginax.files import FileError
+
+__all__ = ["Table", "read_table"]
+
+Frame = Any  # of pandas, whose own types say too little
+Series = Any
+TASKS = ("regression", "classification")
+_FEW_VALUES = 10  # whole numbers with at most so many different values are taken for classes
+_MANY_CLASSES = 100
+_MANY_ROWS = 50  # fewer texts may all be different by chance
+_MOSTLY = 0.9
+_DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})([T ]\d{1,2}:\d{2}\S*)?")
+_ROW_NUMBER = re.compile(r"(?i)id|index|row|unnamed: 0|column 1")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Table:
+    """Columns of a file.
+
+    Attributes:
+        x: the inputs, a DataFrame.
+        y: the target, a Series, or None if none was asked for.
+        task: "regression" or "classification", or None without a target.
+        notes: what was found and decided, in sentences.
+    """
+
+    x: Frame
+    y: Series
+    task: str | None
+    notes: tuple[str, ...]
+
+    def select(self, names: Any) -> Frame:
+        """The inputs with these names, in this order, as a fitted estimator wants them (`feature_names_in_`)."""
+        for name in names:
+            if name not in self.x.columns:
+                raise ValueError(f"the table has no column {name!r}{_nearest(name, list(self.x.columns))}")
+        return self.x[list(names)]
+
+
+def read_table(
+    path: str | os.PathLike[str],
+    target: str | None = None,
+    *,
+    task: str | None = None,
+    separator: str | None = None,
+    encoding: str | None = None,
+    decimal: str | None = None,
+) -> Table:
+    r"""Read a table from a text file.
+
+    Separator (comma, semicolon, tab, bar, spaces), encoding (UTF-8, UTF-16, Windows), decimal commas and a missing
+    header are found by looking. Columns of texts that are dates become dates; "?", "NA" and the like are missing.
+
+    With a target, what cannot be learned from is left out with a warning: rows without a target, columns that are
+    constant, and texts that differ in every row. A target of texts, of two values or of few whole numbers is a class,
+    unless `task` says otherwise.
+
+    Args:
+        path: the file.
+        target: name of the column to predict; without one all columns are returned as they are.
+        task: "regression" or "classification"; by default, what the target looks like.
+        separator: in place of the one found.
+        encoding: in place of the one found.
+        decimal: decimal mark in place of the one found.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+    ...     _ = file.write("size;price\n1,5;10,0\n2,5;20,5\n3,0;21,0\n")
+    ...     file.flush()
+    ...     table = read_table(file.name, "price")
+    >>> table.task, table.x["size"].tolist()
+    ('regression', [1.5, 2.5, 3.0])
+    """
+    path = Path(path)
+    for name, value, right in (("separator", separator, "a character such as ';'"), ("decimal", decimal, "'.' or ','")):
+        if value is not None and not (value == r"\s+" or len(value) == 1):
+            raise ValueError(f"{name} must be {right}, got {value!r}")
+    if task is not None and task not in TASKS:
+        raise ValueError(f"task must be 'regression' or 'classification', got {task!r}")
+    dialect = find_dialect(path, encoding, separator, decimal)
+    frame = _read(path, dialect)
+    notes = [f"{len(frame):,} rows, separated by {SEPARATORS.get(dialect.separator, repr(dialect.separator))}."]
+    if dialect.encoding not in ("utf-8", "utf-8-sig"):
+        notes.append(f"The encoding is {dialect.encoding}.")
+    if dialect.decimal == ",":
+        notes.append("Numbers have decimal commas.")
+    if dialect.header is None:
+        notes.append(f"There is no header: columns are named {frame.columns[0]!r} to {frame.columns[-1]!r}.")
+    if target is not None and target not in frame.columns:
+        shown = ", ".join(map(repr, frame.columns[:20])) + (", ..." if len(frame.columns) > 20 else "")
+        near = _nearest(target, list(frame.columns))
+        raise ValueError(f"target {target!r} is no column of {path}{near}; it has {shown}")
+    frame = _convert(frame, notes)
+    if target is None:
+        return Table(frame, None, None, tuple(notes))
+    frame = _with_target(frame, target)
+    y, task = _target(frame[target], task, notes)
+    x = _informative(frame.drop(columns=target), notes)
+    return Table(x, y, task, tuple(notes))
+
+
+def _read(path: Path, dialect: Dialect) -> Frame:
+    import pandas as pd
+
+    names = _names(path, dialect)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            frame = pd.read_csv(
+                path,
+                sep=dialect.separator,
+                encoding=dialect.encoding,
+                decimal=dialect.decimal,
+                thousands=dialect.thousands,
+                header=None,
+                names=names,
+                skiprows=0 if dialect.header is None else 1,
+                index_col=False,
+                na_values=["?"],
+                skipinitialspace=True,
+                low_memory=False,
+            )
+    except (pd.errors.ParserError, pd.errors.ParserWarning, UnicodeError, ValueError) as error:
+        reason = str(error).removeprefix("Error tokenizing data. C error: ").strip()
+        raise FileError(f"{path}: not a table of {len(names)} columns ({reason})") from None
+    if not len(frame):
+        raise FileError(f"{path}: has names of columns but no rows")
+    return frame
+
+
+def _names(path: Path, dialect: Dialect) -> list[str]:
+    if dialect.header is None:
+        return [f"column {i + 1}" for i in range(dialect.num_columns)]
+    names = [name or f"column {i + 1}" for i, name in enumerate(dialect.header)]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise FileError(f"{path}: has several columns named {', '.join(map(repr, twice))}: give each a name of its own")
+    return names
+
+
+def _convert(frame: Frame, notes: list[str]) -> Frame:
+    """Texts that are dates or, but for a few, numbers."""
+    import pandas as pd
+
+    columns: dict[Any, Any] = {}
+    for name in frame.columns:
+        column = columns[name] = frame[name]
+        present = column.dropna()
+        if pd.api.types.is_numeric_dtype(column.dtype) or pd.api.types.is_bool_dtype(column.dtype) or not len(present):
+            continue
+        example = _DATE.fullmatch(str(present.iloc[0]).strip())
+        if example is not None and (dates := _dates(column, example)) is not None:
+            columns[name], order = dates
+            notes.append(f"Column {name!r} holds dates ({order}); they count as days since 1970.")
+            continue
+        numbers: Any = pd.to_numeric(column, errors="coerce")
+        lost = present[numbers[present.index].isna()]
+        if len(lost) <= (1 - _MOSTLY) * len(present):
+            columns[name] = numbers
+            warnings.warn(
+                f"column {name!r} holds numbers but for {len(lost)} values, such as {str(lost.iloc[0])!r:.40}: "
+                "they count as missing",
+                stacklevel=3,
+            )
+    return pd.DataFrame(columns)
+
+
+def _dates(column: Series, example: re.Match[str]) -> tuple[Series, str] | None:
+    """Dates as the first one is written, and in which order; None if the others are not."""
+    import pandas as pd
+
+    date, time = example[1], example[2] or ""
+    mark = next(character for character in date if not character.isdigit())
+    clock = "" if not time else f"{time[0]}%H:%M" + (":%S" if time.count(":") == 2 else "")
+    if date.index(mark) == 4:
+        orders = {"year, month, day": "ISO8601" if mark == "-" else f"%Y{mark}%m{mark}%d{clock}"}
+    else:
+        orders = {"day, month, year": f"%d{mark}%m{mark}%Y{clock}", "month, day, year": f"%m{mark}%d{mark}%Y{clock}"}
+        if mark == "/":
+            orders = dict(reversed(orders.items()))
+    found: list[tuple[Series, str]] = []
+    for order, form in orders.items():
+        try:
+            dates: Any = pd.to_datetime(column, format=form, utc=True)
+            found.append((dates.dt.tz_localize(None), order))
+        except (ValueError, pd.errors.OutOfBoundsDatetime):
+            continue
+    if len(found) == 2 and mark == "/":
+        warnings.warn(f"column {column.name!r}: dates such as {date!r} are read as {found[0][1]}", stacklevel=4)
+    return found[0] if found else None
+
+
+def _with_target(frame: Frame, target: str) -> Frame:
+    missing = frame[target].isna()
+    if missing.all():
+        raise ValueError(f"target {target!r} is missing in all {len(frame)} rows")
+    if missing.any():
+        warnings.warn(f"{missing.sum():,} of {len(frame):,} rows have no {target!r} and are left out", stacklevel=3)
+        frame = frame[~missing].reset_index(drop=True)
+    return frame
+
+
+def _target(y: Series, task: str | None, notes: list[str]) -> tuple[Series, str]:
+    from pandas.api import types
+
+    name, num = y.name, y.nunique()
+    if num < 2:
+        raise ValueError(f"target {name!r} is {y.iloc[0]!r} in every row: there is nothing to learn")
+    if types.is_datetime64_any_dtype(y.dtype):
+        raise ValueError(f"target {name!r} holds dates: turn them into numbers, such as days from a first one")
+    text = not types.is_numeric_dtype(y.dtype) or types.is_bool_dtype(y.dtype)
+    if text and task == "regression" and not types.is_bool_dtype(y.dtype):
+        raise ValueError(f"target {name!r} holds texts such as {str(y.iloc[0])!r:.40}: task must be 'classification'")
+    whole = not text and bool(np.all(y == np.round(y)))
+    found = "classification" if text or num == 2 or (whole and num <= _FEW_VALUES) else "regression"
+    if task is None and not text and found == "classification":
+        notes.append(f"{name!r} has {num} values, taken for classes: pass task='regression' if they are numbers.")
+    task = task or found
+    if task == "classification":
+        if num > _MANY_CLASSES or (text and num > len(y) / 2):
+            remedy = "merge rare ones" if text else "pass task='regression'"
+            raise ValueError(f"target {name!r} has {num} different values in {len(y)} rows, too many classes: {remedy}")
+        return (y.astype(np.int64) if whole else y), task
+    return y.astype(np.float64), task
+
+
+def _informative(x: Frame, notes: list[str]) -> Frame:
+    from pandas.api import types
+
+    out = {}
+    for name in x.columns:
+        column = x[name]
+        number = types.is_numeric_dtype(column.dtype) or types.is_datetime64_any_dtype(column.dtype)
+        first = column.iloc[0]
+        if column.isna().all() or (column == first).all():
+            out[name] = "it is the same in every row"
+        elif not number and len(x) > _MANY_ROWS and column.nunique(dropna=False) == len(x):
+            out[name] = "its text is different in every row"
+        elif _ROW_NUMBER.fullmatch(str(name)) and number and np.all(np.diff(column.to_numpy(np.float64)) == 1):
+            out[name] = "it counts the rows"
+    for name, reason in out.items():
+        warnings.warn(f"column {name!r} is left out: {reason}", stacklevel=3)
+    x = x.drop(columns=list(out))
+    if not x.shape[1]:
+        raise ValueError("no column is left to learn from: pass another separator= if the columns were not told apart")
+    notes.append(f"{x.shape[1]} columns to learn from.")
+    return x
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    lower = {str(each).lower(): each for each in reversed(names)}
+    near = difflib.get_close_matches(name.lower(), list(lower), n=1)
+    return f" (did you mean {lower[near[0]]!r}?)" if near else ""

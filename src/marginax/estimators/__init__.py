@@ -1,0 +1,33 @@
+"""scikit-learn's face: estimators that take tables and give predictions with uncertainty."""
+
+import os
+
+from marginax.estimators.choice import choose_method, method_named
+from marginax.estimators.classifier import BayesianClassifier
+from marginax.estimators.columns import ColumnEncoder
+from marginax.estimators.estimator import BayesianEstimator
+from marginax.estimators.regressor import BayesianRegressor
+
+
+def load(path: str | os.PathLike[str]) -> BayesianRegressor | BayesianClassifier:
+    """Read an estimator, whichever it is, that `save` or a finished `fit(X, y, directory=...)` wrote."""
+    return BayesianEstimator.load(path)
+
+
+def resume(
+    directory: str | os.PathLike[str], *, progress: bool | None = None
+) -> BayesianRegressor | BayesianClassifier:
+    """Go on with a `fit(X, y, directory=...)`, of whichever estimator, that was interrupted."""
+    return BayesianEstimator.resume(directory, progress=progress)
+
+
+__all__ = [
+    "BayesianClassifier",
+    "BayesianEstimator",
+    "BayesianRegressor",
+    "ColumnEncoder",
+    "choose_method",
+    "load",
+    "method_named",
+    "resume",
+]

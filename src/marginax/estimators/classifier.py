@@ -1,0 +1,90 @@
+"""Classes."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils import assert_all_finite, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+
+from marginax.data import Arrays
+from marginax.estimators.estimator import BayesianEstimator
+from marginax.model.likelihoods import AbstractLikelihood, Categorical
+
+
+class BayesianClassifier(ClassifierMixin, BayesianEstimator):
+    """A Bayesian neural network for classes, with scikit-learn's manners.
+
+    Columns of `X` may be numbers, booleans, texts, dates, and have missing values (see `ColumnEncoder`); classes may be
+    numbers, texts or booleans.
+
+    Args:
+        method: as in `BayesianRegressor`.
+        hidden: as in `BayesianRegressor`.
+        activation: as in `BayesianRegressor`.
+        likelihood: from `mx.likelihoods`; by default Categorical.
+        prior: as in `BayesianRegressor`.
+        num_chains: as in `BayesianRegressor`.
+        random_state: as in `BayesianRegressor`.
+        progress: as in `BayesianRegressor`.
+
+    Attributes:
+        classes_: the classes, in order; labels of `predict_distribution` are positions in it.
+        posterior_, method_, reason_, encoder_, model_, n_features_in_, feature_names_in_: as in `BayesianRegressor`.
+
+    >>> import marginax as mx
+    >>> X = np.linspace(-1, 1, 40)[:, None]
+    >>> y = np.where(X[:, 0] > 0, "yes", "no")
+    >>> classifier = mx.estimators.BayesianClassifier(method="map", hidden=(8,)).fit(X, y)
+    >>> print(classifier.predict([[-0.9], [0.9]]))
+    ['no' 'yes']
+    >>> classifier.predict_proba([[0.0]]).shape
+    (1, 2)
+    """
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable class of each row."""
+        labels = np.concatenate([block.labels for block in self._blocks(X)])
+        return self.classes_[labels]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probability of each class, in the order of `classes_`."""
+        probs = np.concatenate([block.probs for block in self._blocks(X)])
+        return probs / probs.sum(axis=1, keepdims=True)
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithm of the probability of each class."""
+        return np.log(self.predict_proba(X))
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: int = 0) -> np.ndarray:
+        """Classes drawn from the predictive distribution, of shape (n_rows, n_samples).
+
+        Args:
+            X: rows, as in `fit`.
+            n_samples: how many of each row.
+            random_state: int seed.
+        """
+        return self.classes_[self.predict_distribution(X).sample(n_samples, key=random_state).T]
+
+    def encode_labels(self, y: Any) -> np.ndarray:
+        """Classes as positions in `classes_`, which is how `predict_distribution(X).log_prob` takes them."""
+        labels = np.asarray(y)
+        places = np.minimum(np.searchsorted(self.classes_, labels), len(self.classes_) - 1)
+        if unknown := sorted({str(label) for label in labels[self.classes_[places] != labels]}):
+            raise ValueError(f"y holds classes that were not in the training data: {', '.join(unknown[:5])}")
+        return places
+
+    def _check_targets(self, y: Any) -> np.ndarray:
+        labels = column_or_1d(y, warn=True)
+        assert_all_finite(labels, input_name="y", estimator_name=type(self).__name__)
+        check_classification_targets(labels)
+        self.classes_, places = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y must hold at least 2 classes, got 1 class: {self.classes_[0]!r}")
+        return places
+
+    def _prepare(self, x: np.ndarray, targets: np.ndarray) -> tuple[Arrays, AbstractLikelihood, int]:
+        likelihood = Categorical() if self.likelihood is None else self.likelihood
+        if not isinstance(likelihood, AbstractLikelihood):
+            raise TypeError(f"likelihood must be an object such as mx.likelihoods.Categorical(), got {likelihood!r}")
+        return Arrays(x, targets), likelihood, len(self.classes_)

@@ -1,0 +1,204 @@
+"""What regressor and classifier share: columns to numbers, a network, a method, a posterior."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from marginax.data import Arrays
+from marginax.estimators.choice import choose_method, method_named
+from marginax.estimators.columns import ColumnEncoder
+from marginax.estimators.storage import pack, read_estimator, unpack, write_estimator
+from marginax.infer import AbstractMethod, fit, resume
+from marginax.model import Model, priors
+from marginax.model.likelihoods import AbstractLikelihood
+from marginax.nets import MLP
+from marginax.posterior import AbstractPosterior, load
+from marginax.predict import Prediction
+
+ACTIVATIONS = ("relu", "gelu", "silu", "tanh", "sigmoid", "softplus", "elu", "leaky_relu")
+_LEAST_ROWS, _MOST_ROWS = 64, 4096
+_RUN, _POSTERIOR = "run", "posterior"
+
+
+class BayesianEstimator(BaseEstimator):
+    """Constructor, files and the path from a table to a prediction; see the regressor for the arguments."""
+
+    def __init__(
+        self,
+        *,
+        method: Any = "auto",
+        hidden: Any = (16, 16, 16),
+        activation: Any = "relu",
+        likelihood: Any = None,
+        prior: Any = None,
+        num_chains: Any = None,
+        random_state: Any = 0,
+        progress: Any = False,
+    ):
+        self.method = method
+        self.hidden = hidden
+        self.activation = activation
+        self.likelihood = likelihood
+        self.prior = prior
+        self.num_chains = num_chains
+        self.random_state = random_state
+        self.progress = progress
+
+    def fit(self, X: Any, y: Any, *, directory: str | os.PathLike[str] | None = None) -> "BayesianEstimator":
+        """Infer the posterior.
+
+        Args:
+            X: a pandas DataFrame (numbers, booleans, texts, dates, missing values), or an array.
+            y: the target.
+            directory: where to keep checkpoints, new or empty, so that `resume(directory)` can go on after a crash.
+        """
+        table = self._table(X, y, fitting=True)
+        targets = self._check_targets(y)
+        check_consistent_length(table, targets)
+        self.encoder_ = ColumnEncoder.fit(table)
+        x = self.encoder_.encode(table)
+        data, likelihood, out_size = self._prepare(x, targets)
+        model = self._model(x.shape[1], out_size, likelihood)
+        self.method_, self.reason_ = self._choose(len(x), model)
+        if directory is not None:
+            write_estimator(self, directory, overwrite=False)
+        self.posterior_ = fit(
+            model,
+            data,
+            self.method_,
+            key=self._seed(),
+            num_chains=self.num_chains,
+            directory=None if directory is None else Path(directory) / _RUN,
+            progress=self.progress,
+        )
+        return self
+
+    @classmethod
+    def resume(cls, directory: str | os.PathLike[str], *, progress: bool | None = None) -> Any:
+        """Go on with a `fit(X, y, directory=...)` that was interrupted; the result is that of an uninterrupted one.
+
+        Args:
+            directory: the directory that was given to `fit`.
+            progress: show a progress bar; by default when standard error is a terminal.
+        """
+        estimator = read_estimator(directory, cls)
+        estimator.posterior_ = resume(Path(directory) / _RUN, progress=progress)
+        return estimator
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the fitted estimator to a directory of data-only files; `load` reads it back."""
+        check_is_fitted(self)
+        write_estimator(self, path, overwrite=overwrite)
+        self.posterior_.save(Path(path) / _POSTERIOR, overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Any:
+        """Read what `save`, or a finished `fit(X, y, directory=...)`, wrote."""
+        estimator = read_estimator(path, cls)
+        inner = Path(path) / _POSTERIOR
+        estimator.posterior_ = load(inner if inner.exists() else Path(path) / _RUN)
+        return estimator
+
+    def predict_distribution(self, X: Any) -> Prediction:
+        """The distribution of the target at new rows, in the user's units: what `mx.evaluate`, `mx.decide` take."""
+        return self._predict_rows(self._encode(X))
+
+    @property
+    def model_(self) -> Model:
+        """Network, likelihood and prior."""
+        return self.posterior_.model
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "posterior_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.target_tags.required = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: pack(value) for name, value in vars(self).items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({name: unpack(value) for name, value in state.items()})
+
+    # ---- what the two kinds of estimator say differently
+
+    def _check_targets(self, y: Any) -> np.ndarray:
+        """Targets as an array of numbers."""
+        raise NotImplementedError
+
+    def _prepare(self, x: np.ndarray, targets: np.ndarray) -> tuple[Arrays, AbstractLikelihood, int]:
+        """Data as the model sees them, the likelihood, and how many outputs the network needs."""
+        raise NotImplementedError
+
+    # ---- the path of the data
+
+    def _table(self, X: Any, y: Any = "no_validation", *, fitting: bool) -> Any:
+        """A DataFrame, checked as scikit-learn checks."""
+        import pandas as pd
+
+        least = 2 if fitting else 1
+        if isinstance(X, pd.DataFrame):
+            if not X.shape[1]:
+                raise ValueError(f"Found array with 0 feature(s) (shape={X.shape}) while a minimum of 1 is required.")
+            if len(X) < least:
+                raise ValueError(f"Found array with {len(X)} sample(s) while a minimum of {least} is required.")
+        else:
+            options: Any = {"dtype": None, "ensure_all_finite": False}  # numbers, texts and gaps are told apart later
+            X = check_array(X, ensure_min_samples=least, estimator=self, **options)
+        table: Any = X
+        validate_data(self, table, y, reset=fitting, skip_check_array=True)
+        return table if isinstance(table, pd.DataFrame) else pd.DataFrame(table)
+
+    def _model(self, in_size: int, out_size: int, likelihood: AbstractLikelihood) -> Model:
+        activation = self.activation
+        if isinstance(activation, str):
+            if activation not in ACTIVATIONS:
+                names = ", ".join(ACTIVATIONS)
+                raise ValueError(f"activation must be one of {names}, or a function, got {activation!r}")
+            activation = getattr(jax.nn, activation)
+        hidden = [self.hidden] if isinstance(self.hidden, int | np.integer) else self.hidden
+        widths = tuple(int(width) if isinstance(width, np.integer) else width for width in hidden)
+        network = MLP(in_size, widths, out_size, activation=activation, key=self._seed())
+        return Model(network, likelihood, priors.Normal(scale=1.0) if self.prior is None else self.prior)
+
+    def _choose(self, num_rows: int, model: Model) -> tuple[AbstractMethod, str]:
+        if isinstance(self.method, AbstractMethod):
+            return self.method, "It was given as method=."
+        if not isinstance(self.method, str):
+            raise TypeError(f"method must be 'auto', a name, or an object from mx.infer, got {self.method!r}")
+        if self.method == "auto":
+            return choose_method(num_rows, sum(int(np.prod(leaf.shape)) for leaf in model.leaves))
+        return method_named(self.method), "It was given as method=."
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, int | np.integer):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _encode(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        return self.encoder_.encode(self._table(X, fitting=False))
+
+    def _predict_rows(self, x: np.ndarray) -> Prediction:
+        """Padded to a power of two rows, so that tables of many lengths share few compiled programs."""
+        num = len(x)
+        padded = max(_LEAST_ROWS, 1 << (num - 1).bit_length()) if num <= _MOST_ROWS else num
+        posterior: AbstractPosterior = self.posterior_
+        prediction = posterior.predict(np.pad(x, ((0, padded - num), (0, 0)), mode="edge"))
+        return prediction if padded == num else prediction[:num]
+
+    def _blocks(self, X: Any) -> Iterator[Any]:
+        """Predictions of some thousand rows at a time, since those of all draws at all rows may not fit in memory."""
+        x = self._encode(X)
+        for start in range(0, len(x), _MOST_ROWS):
+            yield self._predict_rows(x[start : start + _MOST_ROWS])

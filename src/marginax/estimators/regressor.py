@@ -1,0 +1,113 @@
+"""Numbers."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_array
+
+from marginax.data import Arrays, Scaling
+from marginax.estimators.estimator import BayesianEstimator
+from marginax.model.likelihoods import AbstractLikelihood, FromNetwork, Gaussian
+from marginax.model.likelihoods.real import AbstractLocationScale
+
+
+class BayesianRegressor(RegressorMixin, BayesianEstimator):
+    """A Bayesian neural network for numbers, with scikit-learn's manners.
+
+    Columns of `X` may be numbers, booleans, texts, dates, and have missing values (see `ColumnEncoder`); targets are
+    standardised, and predictions are in the user's units.
+
+    Args:
+        method: how to infer: an object from `mx.infer`, the name of one ("laplace", "deep_ensemble"), or "auto", which
+            looks at the size of data and network; `reason_` says why.
+        hidden: width of each hidden layer.
+        activation: a name such as "relu", "tanh" or "gelu", or a function.
+        likelihood: from `mx.likelihoods`; by default a Gaussian whose scale the network gives, too.
+        prior: from `mx.priors`; by default a standard normal for every weight.
+        num_chains: independent runs; by default what the method does by itself.
+        random_state: int seed, `numpy.random.RandomState`, or None for another result every time.
+        progress: show a progress bar; None shows it when standard error is a terminal.
+
+    Attributes:
+        posterior_: the posterior, for `mx.evaluate`, `summary()` and all else.
+        method_: the method that was used.
+        reason_: why, in a sentence.
+        encoder_: how columns become numbers.
+        model_: network, likelihood and prior.
+        n_features_in_: columns of `X`.
+        feature_names_in_: their names, if they are texts.
+
+    >>> import marginax as mx
+    >>> X = np.linspace(-1, 1, 40)[:, None]
+    >>> regressor = mx.estimators.BayesianRegressor(method="map", hidden=(8,)).fit(X, 3 * X[:, 0])
+    >>> mean, std = regressor.predict([[0.5]], return_std=True)
+    >>> lower, upper = regressor.predict_interval([[0.5]], level=0.9)
+    >>> bool(lower[0] < 1.5 < upper[0])
+    True
+    """
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Expected target of each row.
+
+        Args:
+            X: rows, as in `fit`.
+            return_std: whether to return the standard deviations, noise included, too.
+
+        Returns:
+            The means, or means and standard deviations.
+        """
+        found = [(block.mean, block.std if return_std else block.mean) for block in self._blocks(X)]
+        mean, std = (np.concatenate(each) for each in zip(*found, strict=True))
+        return (mean, std) if return_std else mean
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper end, for each row, of the central interval that holds `level` of the probability."""
+        found = [block.interval(level) for block in self._blocks(X)]
+        lower, upper = (np.concatenate(each) for each in zip(*found, strict=True))
+        return lower, upper
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: int = 0) -> np.ndarray:
+        """Targets drawn from the predictive distribution, as `GaussianProcessRegressor.sample_y` gives them.
+
+        Args:
+            X: rows, as in `fit`.
+            n_samples: how many of each row. Each takes one network for all rows.
+            random_state: int seed.
+
+        Returns:
+            Shape (n_rows, n_samples), or (n_rows, n_outputs, n_samples).
+        """
+        return np.moveaxis(self.predict_distribution(X).sample(n_samples, key=random_state), 0, -1)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _check_targets(self, y: Any) -> np.ndarray:
+        return check_array(y, ensure_2d=False, dtype="float64", input_name="y", estimator=self)
+
+    def _prepare(self, x: np.ndarray, targets: np.ndarray) -> tuple[Arrays, AbstractLikelihood, int]:
+        likelihood = Gaussian(scale=FromNetwork()) if self.likelihood is None else self.likelihood
+        if not isinstance(likelihood, AbstractLikelihood):
+            raise TypeError(f"likelihood must be an object such as mx.likelihoods.Gaussian(), got {likelihood!r}")
+        out_size = _out_size(likelihood, 1 if targets.ndim == 1 else targets.shape[1])
+        if not isinstance(likelihood, AbstractLocationScale):  # counts have no unit to change
+            whole = np.issubdtype(targets.dtype, np.floating) and np.all(targets == np.round(targets))
+            return Arrays(x, targets.astype(np.int64) if whole else targets), likelihood, out_size
+        shift, factor = targets.mean(axis=0), targets.std(axis=0)
+        factor = np.where(factor < 1e-12 * np.maximum(1.0, np.abs(shift)), 1.0, factor)
+        scaling = Scaling(np.zeros(x.shape[1]), np.ones(x.shape[1]), np.asarray(shift), np.asarray(factor))
+        return Arrays(x, (targets - shift) / factor, scaling=scaling), likelihood, out_size
+
+
+def _out_size(likelihood: AbstractLikelihood, num_targets: int) -> int:
+    """How many outputs describe this many targets."""
+    for size in range(num_targets, 4 * num_targets + 1):
+        try:
+            if likelihood.num_targets(size) == num_targets:
+                return size
+        except ValueError:
+            continue
+    raise ValueError(f"likelihood {likelihood!r} cannot describe {num_targets} targets")
