@@ -1,10 +1,10 @@
 """The demo: ten measurements of y = 3x, a gap, and the question what y is at x = 7, answered by every method."""
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -116,16 +116,25 @@ def write_report(answers: list[Answer], figure: Figure, path: Path) -> None:
     write_page(path, f"What is y at x = {QUESTION:g}, and how sure are we?", sections, lead=lead)
 
 
-def run(directory: Path, *, say: Any = print) -> list[Answer]:
-    """Ask every method, write picture and report, and say where they are."""
+def num_methods() -> int:
+    """How many methods will be asked."""
+    return len(catalogue())
+
+
+def run(directory: Path, *, done: Callable[[], None] = lambda: None) -> list[Answer]:
+    """Ask every method, and write picture and report.
+
+    Args:
+        directory: for the files; made if it is not there.
+        done: called whenever a method has answered.
+    """
     directory.mkdir(parents=True, exist_ok=True)
 
     def answer(entry: Entry) -> Answer:
-        say(f"{entry.name}: {entry.use_when} ...")
-        if entry.name not in _ON_TEN_POINTS:
-            return ask(entry.method, entry.name)
-        how, method = _ON_TEN_POINTS[entry.name]
-        return ask(method, f"{entry.name}, {how}")
+        how, method = _ON_TEN_POINTS.get(entry.name, ("", entry.method))
+        found = ask(method, f"{entry.name}, {how}" if how else entry.name)
+        done()
+        return found
 
     with ThreadPoolExecutor(2) as pool:  # most of the time goes into compiling, which waits for no other thread
         answers = list(pool.map(answer, catalogue()))
