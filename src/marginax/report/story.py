@@ -194,7 +194,8 @@ def _chain_pictures(posterior: Draws) -> tuple[AbstractBlock, ...]:
 
 def _training(posterior: AbstractPosterior) -> tuple[AbstractBlock, ...]:
     """The course of training, where it was recorded."""
-    for phase, info in posterior.record.info.items():
+    info_of = posterior.record.info
+    for phase, info in sorted(info_of.items(), key=lambda item: item[0] != "train"):
         density = np.asarray(info.get("log_density", np.zeros((0, 0))), np.float64)
         if phase == "sample" or density.ndim != 2 or density.shape[1] < 2:
             continue

@@ -82,8 +82,10 @@ pre {
   dl { grid-template-columns: 1fr; gap: 0; }
   dd { margin-bottom: .6rem; }
   header { padding-top: 1.75rem; }
-  th, td { padding: .45rem .65rem; }
-  .long { min-width: 9.5rem; }
+  table { font-size: .875rem; }
+  th, td { padding: .45rem .55rem; }
+  td.short { white-space: normal; }
+  .long { min-width: 9rem; }
 }
 @media print { .frame, .card, .wide, pre { break-inside: avoid; } }
 """

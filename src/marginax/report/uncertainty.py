@@ -70,8 +70,8 @@ def _overall(material: Material, parts: Parts) -> str:
     first = f" (of the first of {material.num_outputs} outputs)" if material.num_outputs > 1 else ""
     return (
         f"Over all held-out rows, {share:.0%} of the {what}{first} is epistemic: networks that explain the training "
-        f"data equally well disagree, and more would settle it. The other {1 - share:.0%} is aleatoric: noise in the "
-        "target, which more rows of the same kind cannot remove."
+        f"data equally well disagree, and more data would settle it. The other {1 - share:.0%} is aleatoric: noise in "
+        "the target, which more rows of the same kind cannot remove."
     )
 
 
