@@ -65,7 +65,7 @@ def read_table(
     header are found by looking. Columns of texts that are dates become dates; "?", "NA" and the like are missing.
 
     With a target, what cannot be learned from is left out with a warning: rows without a target, columns that are
-    constant, and texts that differ in every row. A target of texts, of two values or of few whole numbers is a class,
+    constant, and texts that differ in every row. A target of texts, or of few different whole numbers, is a class,
     unless `task` says otherwise.
 
     Args:
@@ -225,7 +225,7 @@ def _target(y: Series, task: str | None, notes: list[str]) -> tuple[Series, str]
     if text and task == "regression" and not types.is_bool_dtype(y.dtype):
         raise ValueError(f"target {name!r} holds texts such as {str(y.iloc[0])!r:.40}: task must be 'classification'")
     whole = not text and bool(np.all(y == np.round(y)))
-    found = "classification" if text or num == 2 or (whole and num <= _FEW_VALUES) else "regression"
+    found = "classification" if text or (whole and num <= min(_FEW_VALUES, len(y) / 2)) else "regression"
     if task is None and not text and found == "classification":
         notes.append(f"{name!r} has {num} values, taken for classes: pass task='regression' if they are numbers.")
     task = task or found

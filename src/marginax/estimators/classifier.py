@@ -8,8 +8,8 @@ from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from marginax.data import Arrays
-from marginax.estimators.estimator import BayesianEstimator
-from marginax.model.likelihoods import AbstractLikelihood, Categorical
+from marginax.estimators.estimator import BayesianEstimator, as_seed, untempered
+from marginax.model.likelihoods import AbstractLikelihood, Bernoulli, Categorical
 
 
 class BayesianClassifier(ClassifierMixin, BayesianEstimator):
@@ -22,7 +22,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         method: as in `BayesianRegressor`.
         hidden: as in `BayesianRegressor`.
         activation: as in `BayesianRegressor`.
-        likelihood: from `mx.likelihoods`; by default Categorical.
+        likelihood: from `mx.likelihoods`; by default Categorical; Bernoulli for two classes.
         prior: as in `BayesianRegressor`.
         num_chains: as in `BayesianRegressor`.
         random_state: as in `BayesianRegressor`.
@@ -56,15 +56,15 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         """Logarithm of the probability of each class."""
         return np.log(self.predict_proba(X))
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: int = 0) -> np.ndarray:
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Classes drawn from the predictive distribution, of shape (n_rows, n_samples).
 
         Args:
             X: rows, as in `fit`.
             n_samples: how many of each row.
-            random_state: int seed.
+            random_state: int seed, `numpy.random.RandomState` or None.
         """
-        return self.classes_[self.predict_distribution(X).sample(n_samples, key=random_state).T]
+        return self.classes_[self.predict_distribution(X).sample(n_samples, key=as_seed(random_state)).T]
 
     def encode_labels(self, y: Any) -> np.ndarray:
         """Classes as positions in `classes_`, which is how `predict_distribution(X).log_prob` takes them."""
@@ -85,6 +85,11 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
 
     def _prepare(self, x: np.ndarray, targets: np.ndarray) -> tuple[Arrays, AbstractLikelihood, int]:
         likelihood = Categorical() if self.likelihood is None else self.likelihood
-        if not isinstance(likelihood, AbstractLikelihood):
-            raise TypeError(f"likelihood must be an object such as mx.likelihoods.Categorical(), got {likelihood!r}")
-        return Arrays(x, targets), likelihood, len(self.classes_)
+        inner, num = untempered(likelihood), len(self.classes_)
+        if not isinstance(inner, Bernoulli | Categorical):
+            raise TypeError(
+                f"likelihood must be one of classes, such as mx.likelihoods.Categorical(), got {likelihood!r}"
+            )
+        if isinstance(inner, Bernoulli) and num > 2:
+            raise ValueError(f"likelihood Bernoulli() is for 2 classes, y has {num}: use mx.likelihoods.Categorical()")
+        return Arrays(x, targets), likelihood, 1 if isinstance(inner, Bernoulli) else num

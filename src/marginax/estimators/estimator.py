@@ -17,7 +17,7 @@ from marginax.estimators.columns import ColumnEncoder
 from marginax.estimators.storage import pack, read_estimator, unpack, write_estimator
 from marginax.infer import AbstractMethod, fit, resume
 from marginax.model import Model, priors
-from marginax.model.likelihoods import AbstractLikelihood
+from marginax.model.likelihoods import AbstractLikelihood, Tempered
 from marginax.nets import MLP
 from marginax.posterior import AbstractPosterior, load
 from marginax.predict import Prediction
@@ -59,13 +59,16 @@ class BayesianEstimator(BaseEstimator):
             y: the target.
             directory: where to keep checkpoints, new or empty, so that `resume(directory)` can go on after a crash.
         """
+        if directory is not None and Path(directory).exists() and any(Path(directory).iterdir()):
+            raise FileExistsError(f"directory {str(directory)!r} is not empty: choose another, or resume the run in it")
         table = self._table(X, y, fitting=True)
         targets = self._check_targets(y)
         check_consistent_length(table, targets)
         self.encoder_ = ColumnEncoder.fit(table)
         x = self.encoder_.encode(table)
         data, likelihood, out_size = self._prepare(x, targets)
-        model = self._model(x.shape[1], out_size, likelihood)
+        seed = as_seed(self.random_state)
+        model = self._model(x.shape[1], out_size, likelihood, seed)
         self.method_, self.reason_ = self._choose(len(x), model)
         if directory is not None:
             write_estimator(self, directory, overwrite=False)
@@ -73,7 +76,7 @@ class BayesianEstimator(BaseEstimator):
             model,
             data,
             self.method_,
-            key=self._seed(),
+            key=seed,
             num_chains=self.num_chains,
             directory=None if directory is None else Path(directory) / _RUN,
             progress=self.progress,
@@ -159,7 +162,7 @@ class BayesianEstimator(BaseEstimator):
         validate_data(self, table, y, reset=fitting, skip_check_array=True)
         return table if isinstance(table, pd.DataFrame) else pd.DataFrame(table)
 
-    def _model(self, in_size: int, out_size: int, likelihood: AbstractLikelihood) -> Model:
+    def _model(self, in_size: int, out_size: int, likelihood: AbstractLikelihood, seed: int) -> Model:
         activation = self.activation
         if isinstance(activation, str):
             if activation not in ACTIVATIONS:
@@ -168,7 +171,7 @@ class BayesianEstimator(BaseEstimator):
             activation = getattr(jax.nn, activation)
         hidden = [self.hidden] if isinstance(self.hidden, int | np.integer) else self.hidden
         widths = tuple(int(width) if isinstance(width, np.integer) else width for width in hidden)
-        network = MLP(in_size, widths, out_size, activation=activation, key=self._seed())
+        network = MLP(in_size, widths, out_size, activation=activation, key=seed)
         return Model(network, likelihood, priors.Normal(scale=1.0) if self.prior is None else self.prior)
 
     def _choose(self, num_rows: int, model: Model) -> tuple[AbstractMethod, str]:
@@ -179,11 +182,6 @@ class BayesianEstimator(BaseEstimator):
         if self.method == "auto":
             return choose_method(num_rows, sum(int(np.prod(leaf.shape)) for leaf in model.leaves))
         return method_named(self.method), "It was given as method=."
-
-    def _seed(self) -> int:
-        if isinstance(self.random_state, int | np.integer):
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _encode(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
@@ -202,3 +200,15 @@ class BayesianEstimator(BaseEstimator):
         x = self._encode(X)
         for start in range(0, len(x), _MOST_ROWS):
             yield self._predict_rows(x[start : start + _MOST_ROWS])
+
+
+def as_seed(random_state: Any) -> int:
+    """An int as it is; a number drawn from what else scientists pass for randomness."""
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def untempered(likelihood: Any) -> Any:
+    """The likelihood that says what targets are."""
+    return likelihood.likelihood if isinstance(likelihood, Tempered) else likelihood

@@ -7,9 +7,8 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_array
 
 from marginax.data import Arrays, Scaling
-from marginax.estimators.estimator import BayesianEstimator
-from marginax.model.likelihoods import AbstractLikelihood, FromNetwork, Gaussian
-from marginax.model.likelihoods.real import AbstractLocationScale
+from marginax.estimators.estimator import BayesianEstimator, as_seed, untempered
+from marginax.model.likelihoods import AbstractLikelihood, Bernoulli, Categorical, FromNetwork, Gaussian, Poisson
 
 
 class BayesianRegressor(RegressorMixin, BayesianEstimator):
@@ -23,7 +22,8 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
             looks at the size of data and network; `reason_` says why.
         hidden: width of each hidden layer.
         activation: a name such as "relu", "tanh" or "gelu", or a function.
-        likelihood: from `mx.likelihoods`; by default a Gaussian whose scale the network gives, too.
+        likelihood: from `mx.likelihoods`; by default a Gaussian whose scale the network gives, too. It is that of the
+            standardised targets, except for Poisson, which counts.
         prior: from `mx.priors`; by default a standard normal for every weight.
         num_chains: independent runs; by default what the method does by itself.
         random_state: int seed, `numpy.random.RandomState`, or None for another result every time.
@@ -67,18 +67,18 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         lower, upper = (np.concatenate(each) for each in zip(*found, strict=True))
         return lower, upper
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: int = 0) -> np.ndarray:
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Targets drawn from the predictive distribution, as `GaussianProcessRegressor.sample_y` gives them.
 
         Args:
             X: rows, as in `fit`.
             n_samples: how many of each row. Each takes one network for all rows.
-            random_state: int seed.
+            random_state: int seed, `numpy.random.RandomState` or None.
 
         Returns:
             Shape (n_rows, n_samples), or (n_rows, n_outputs, n_samples).
         """
-        return np.moveaxis(self.predict_distribution(X).sample(n_samples, key=random_state), 0, -1)
+        return np.moveaxis(self.predict_distribution(X).sample(n_samples, key=as_seed(random_state)), 0, -1)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -90,12 +90,12 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
 
     def _prepare(self, x: np.ndarray, targets: np.ndarray) -> tuple[Arrays, AbstractLikelihood, int]:
         likelihood = Gaussian(scale=FromNetwork()) if self.likelihood is None else self.likelihood
-        if not isinstance(likelihood, AbstractLikelihood):
-            raise TypeError(f"likelihood must be an object such as mx.likelihoods.Gaussian(), got {likelihood!r}")
+        inner = untempered(likelihood)
+        if not isinstance(inner, AbstractLikelihood) or isinstance(inner, Bernoulli | Categorical):
+            raise TypeError(f"likelihood must be one of numbers, such as mx.likelihoods.Gaussian(), got {likelihood!r}")
         out_size = _out_size(likelihood, 1 if targets.ndim == 1 else targets.shape[1])
-        if not isinstance(likelihood, AbstractLocationScale):  # counts have no unit to change
-            whole = np.issubdtype(targets.dtype, np.floating) and np.all(targets == np.round(targets))
-            return Arrays(x, targets.astype(np.int64) if whole else targets), likelihood, out_size
+        if isinstance(inner, Poisson):  # counts have no unit to change
+            return Arrays(x, targets), likelihood, out_size
         shift, factor = targets.mean(axis=0), targets.std(axis=0)
         factor = np.where(factor < 1e-12 * np.maximum(1.0, np.abs(shift)), 1.0, factor)
         scaling = Scaling(np.zeros(x.shape[1]), np.ones(x.shape[1]), np.asarray(shift), np.asarray(factor))

@@ -13,16 +13,19 @@ _KIND = "estimator"
 _FOLDER = "estimator"
 
 
+_FITTED = {"classes_", "encoder_", "feature_names_in_", "method_", "n_features_in_", "reason_"}
+
+
 @register
 class Items(eqx.Module):
     """An array of texts or of objects, such as names of columns and classes, as plain items."""
 
     items: list[Any]
-    dtype: str
+    are_texts: bool
 
     def array(self) -> np.ndarray:
         """The array again."""
-        return np.array(self.items, np.dtype(self.dtype))
+        return np.array(self.items, str if self.are_texts else object)
 
 
 def write_estimator(estimator: Any, path: str | os.PathLike[str], *, overwrite: bool) -> None:
@@ -36,12 +39,14 @@ def read_estimator(path: str | os.PathLike[str], cls: type) -> Any:
     if not (Path(path) / _FOLDER).exists():
         raise FileError(f"{path} holds no estimator: it was written neither by save nor by fit(X, y, directory=...)")
     stored = load_tree(Path(path) / _FOLDER, _KIND)
-    names = [each.__name__ for each in (cls, *cls.__subclasses__())]
     if not isinstance(stored, dict) or set(stored) != {"class", "state"} or not isinstance(stored["state"], dict):
         raise FileError(f"{path} is not a marginax estimator")
-    if stored["class"] not in names:
+    kinds = {each.__name__: each for each in (cls, *cls.__subclasses__())}
+    if stored["class"] not in kinds:
         raise FileError(f"{path} holds a {stored['class']!r:.80}, not a {cls.__name__}")
-    estimator = next(each for each in (cls, *cls.__subclasses__()) if each.__name__ == stored["class"])()
+    estimator = kinds[stored["class"]]()
+    if unknown := sorted(set(stored["state"]) - _FITTED - set(estimator.get_params())):
+        raise FileError(f"{path} holds a {stored['class']} with unknown attributes: {', '.join(unknown)[:80]}")
     vars(estimator).update({name: _restored(value) for name, value in stored["state"].items()})
     return estimator
 
@@ -60,8 +65,8 @@ def unpack(packed: tuple[Any, ...]) -> Any:
 
 
 def _storable(value: Any) -> Any:
-    if isinstance(value, np.ndarray) and value.dtype.kind in "OUS":
-        return Items(value.tolist(), value.dtype.str)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "OU":
+        return Items(value.tolist(), value.dtype.kind == "U")
     return value
 
 
