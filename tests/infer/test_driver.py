@@ -219,6 +219,20 @@ def test_early_stopping_can_hold_out_a_fraction():
     assert posterior.spec.num_examples == 40
 
 
+def test_a_time_limit_ends_training_and_sampling_and_says_so():
+    model, data = _small()
+    method = mx.infer.SGLD(training=MAP(num_epochs=500), num_samples=200, thin=20)
+    posterior = mx.fit(model, data, method, key=0, num_chains=2, hooks=[mx.infer.TimeLimit(1e-9)])
+    for phase in method.phases(50, 50):
+        ended = phase.name in ("train", "sample")  # after one chunk, but with a draw; a warm-up runs to its end
+        assert (posterior.record.num_steps[phase.name] < phase.num_steps) == ended
+        assert any(repr(phase.name) in note for note in posterior.record.warnings) == ended
+    assert 1 <= jax.tree.leaves(posterior.params)[0].shape[1] < 200
+    assert posterior.record.finished
+    whole = mx.fit(model, data, MAP(num_epochs=3), key=0, hooks=[mx.infer.TimeLimit(3600)])
+    assert whole.record.warnings == ()
+
+
 def test_init_takes_a_network_or_a_posterior():
     model, data = _small()
     net = mx.nets.MLP(3, (8,), 1, key=9)
@@ -272,6 +286,7 @@ BAD = {
     "lbfgs with batches": (lambda m, d: MAP(optimiser=mx.infer.LBFGS()), "needs batch_size=None"),
     "learning_rate": (lambda m, d: Adam(learning_rate=-1.0), "learning_rate must be > 0, got -1.0"),
     "validation": (lambda m, d: EarlyStopping(1.5), "validation must be a fraction"),
+    "seconds": (lambda m, d: mx.infer.TimeLimit(0), "seconds must be > 0"),
     "members": (lambda m, d: DeepEnsemble(0), "num_members must be an int >= 1, got 0"),
     "minibatches for an exact sampler": (
         lambda m, d: mx.fit(m, mx.data.Minibatches(d, batch_size=10), mx.infer.NUTS(), key=0),

@@ -3,6 +3,7 @@
 import typer
 
 from marginax.cli.about import demo, doctor, methods, version
+from marginax.cli.comparing import compare
 from marginax.cli.fitting import fit, resume
 from marginax.cli.using import evaluate, predict, report
 
@@ -12,7 +13,7 @@ app = typer.Typer(
     help="Bayesian deep learning: networks that know when they guess.",
     pretty_exceptions_enable=False,
 )
-for command in (fit, predict, evaluate, report, resume, demo, methods, doctor, version):
+for command in (fit, predict, evaluate, compare, report, resume, demo, methods, doctor, version):
     app.command()(command)
 
 

@@ -38,7 +38,7 @@ def fit(
     """
     output = Output(quiet, json, debug)
     with output.speaking():
-        from marginax.cli.runs import HeldOut, free_directory, split
+        from marginax.cli.runs import FIT, HeldOut, free_directory, has_begun, split
         from marginax.data import read_table
         from marginax.estimators import BayesianClassifier, BayesianRegressor
 
@@ -50,7 +50,7 @@ def fit(
         held_out = split(found.y, task=str(found.task), fraction=test_fraction, seed=seed)
         kind = BayesianRegressor if found.task == "regression" else BayesianClassifier
         estimator = kind(
-            method=method, hidden=_widths(hidden), num_chains=chains, random_state=seed, progress=output.progress
+            method=method, hidden=widths(hidden), num_chains=chains, random_state=seed, progress=output.progress
         )
         directory = out or free_directory(data)
         rows = f"{held_out.sum():,} of {len(held_out):,} rows, chosen at random with seed {seed}, are held out."
@@ -60,9 +60,9 @@ def fit(
         kept.save(directory)
         try:
             with _interruptible(directory):
-                estimator.fit(found.x[~held_out], found.y[~held_out], directory=directory)
+                estimator.fit(found.x[~held_out], found.y[~held_out], directory=directory / FIT)
         finally:
-            if not (directory / "run").exists():  # it did not begin
+            if not has_begun(directory):
                 kept.remove(directory)
         output.note(estimator.reason_)
         _finish(estimator, kept, directory, output)
@@ -73,21 +73,23 @@ def resume(run: RunPath, quiet: Quiet = False, json: Json = False, debug: Debug 
     output = Output(quiet, json, debug)
     with output.speaking():
         from marginax import estimators
-        from marginax.cli.runs import HeldOut
+        from marginax.cli.runs import FIT, HeldOut
 
         kept = HeldOut.load(run)
         with _interruptible(run):
-            estimator = estimators.resume(run, progress=output.progress)
+            estimator = estimators.resume(run / FIT, progress=output.progress)
         _finish(estimator, kept, run, output)
 
 
 @contextlib.contextmanager
 def _interruptible(directory: Path) -> Iterator[None]:
     """Ctrl-C says how to go on, if there is something to go on with."""
+    from marginax.cli.runs import has_begun
+
     try:
         yield
     except KeyboardInterrupt:
-        if not (directory / "run").exists():
+        if not has_begun(directory):
             raise
         raise _stopped(directory) from None
 
@@ -121,10 +123,10 @@ def _finish(estimator: Any, kept: Any, directory: Path, output: Output) -> None:
         typer.echo(f"fit     {seconds:.1f} s\nrun     {directory}\nreport  {report}")
 
 
-def _widths(text: str) -> tuple[int, ...]:
+def widths(text: str) -> tuple[int, ...]:
     """Widths of layers.
 
-    >>> _widths("50, 50"), _widths("")
+    >>> widths("50, 50"), widths("")
     ((50, 50), ())
     """
     try:

@@ -1,6 +1,7 @@
 """Scores of a fitted estimator on rows with targets, and the report of a run."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from marginax.cli.output import Output
 from marginax.cli.runs import HeldOut
 from marginax.data import Scaling
 from marginax.estimators import BayesianClassifier
-from marginax.evaluate import ScoreTable
+from marginax.evaluate import Score, ScoreTable
 from marginax.evaluate import scores as evaluate_scores
 from marginax.evaluate.score import digits
 
@@ -32,15 +33,20 @@ class Judged:
 
     def as_json(self) -> dict[str, dict[str, float | None]]:
         """Numbers; null where there is none."""
-        return {
-            name: {"value": _finite(score.value), "standard_error": _finite(score.standard_error)}
-            for name, score in self.found.items()
-        }
+        return scores_as_json(self.found)
 
     @property
     def caption(self) -> str:
         """What the scores are of."""
         return self.found.heading
+
+
+def scores_as_json(found: Mapping[str, Score]) -> dict[str, dict[str, float | None]]:
+    """Numbers; null where there is none."""
+    return {
+        name: {"value": _finite(score.value), "standard_error": _finite(score.standard_error)}
+        for name, score in found.items()
+    }
 
 
 def targets_of(estimator: Any, y: Any) -> np.ndarray:

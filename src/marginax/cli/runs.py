@@ -14,6 +14,7 @@ from marginax.files import FileError, load_tree, register, save_tree
 Frame = Any  # of pandas
 _KIND = "held out"
 _FOLDER = "held_out"
+FIT = "fit"  # the estimator, its checkpoints and its posterior
 
 
 @register
@@ -60,7 +61,7 @@ class HeldOut:
     @staticmethod
     def remove(directory: Path) -> None:
         """Take back what `save` and a fit that did not begin have written."""
-        for name in (_FOLDER, "estimator"):
+        for name in (_FOLDER, FIT):
             shutil.rmtree(directory / name, ignore_errors=True)
         with contextlib.suppress(OSError):  # something else is in there
             directory.rmdir()
@@ -131,9 +132,19 @@ def split(y: Frame, *, task: str, fraction: float, seed: int) -> np.ndarray:
     return held_out
 
 
-def free_directory(data: Path) -> Path:
+def has_begun(directory: Path) -> bool:
+    """Whether the fit of a run has something to go on with."""
+    return (directory / FIT / "run").exists()
+
+
+def is_finished(directory: Path) -> bool:
+    """Whether there is a posterior."""
+    return (directory / FIT / "run" / "posterior").exists()
+
+
+def free_directory(data: Path, kind: str = "run") -> Path:
     """A name for a run that is not taken: data-run, data-run-2, ..."""
     number = 1
-    while (path := Path(f"{data.stem}-run{'' if number == 1 else f'-{number}'}")).exists():
+    while (path := Path(f"{data.stem}-{kind}{'' if number == 1 else f'-{number}'}")).exists():
         number += 1
     return path

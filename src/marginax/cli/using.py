@@ -97,11 +97,12 @@ def report(
 def _load(run: Path) -> Any:
     """The fitted estimator, or the advice to finish it."""
     from marginax import estimators
+    from marginax.cli.runs import FIT, is_finished
     from marginax.files import FileError
 
-    if not (run / "run" / "posterior").exists():
+    if not is_finished(run):
         raise FileError(f"{run} is not finished: `marginax resume {run}` goes on")
-    return estimators.load(run)
+    return estimators.load(run / FIT)
 
 
 def _read(data: Path, estimator: Any) -> Any:

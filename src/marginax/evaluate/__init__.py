@@ -15,6 +15,7 @@ from marginax.evaluate.calibration import (
     regression_calibration_error,
 )
 from marginax.evaluate.classification import BrierDecomposition, accuracy, brier, brier_decomposition
+from marginax.evaluate.comparison import Comparison, ComparisonRow, compare, load_comparison
 from marginax.evaluate.crps import Empirical, Fair, crps
 from marginax.evaluate.density import log_predictive_density, nll
 from marginax.evaluate.distances import agreement, total_variation, wasserstein
@@ -68,6 +69,8 @@ __all__ = [
     "Beta",
     "BrierDecomposition",
     "Calibrated",
+    "Comparison",
+    "ComparisonRow",
     "Distinct",
     "Empirical",
     "Energy",
@@ -107,11 +110,13 @@ __all__ = [
     "brier",
     "brier_decomposition",
     "classwise_ece",
+    "compare",
     "compare_evidence",
     "coverage",
     "crps",
     "ece",
     "interval_score",
+    "load_comparison",
     "log_predictive_density",
     "loo",
     "mae",

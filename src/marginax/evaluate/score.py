@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from marginax.files import register
+
 
 class AbstractScore:
     """A number with its standard error, which goes where a float goes: `float`, formatting, comparison.
@@ -50,6 +52,7 @@ class AbstractScore:
         return self.value >= float(other) if isinstance(other, AbstractScore | numbers.Real) else NotImplemented
 
 
+@register
 @dataclass(frozen=True, eq=False, repr=False)
 class Score(AbstractScore):
     """A score over rows.

@@ -15,7 +15,7 @@ from marginax.infer.families import Flow, FullRank, LowRank, MeanField
 from marginax.infer.fit import fit, resume, use_cores
 from marginax.infer.gaussian_dropout import GaussianDropout
 from marginax.infer.hmc import HMC
-from marginax.infer.hooks import AbstractHook, EarlyStopping, Event, Verdict
+from marginax.infer.hooks import AbstractHook, EarlyStopping, Event, TimeLimit, Verdict
 from marginax.infer.ivon import IVON
 from marginax.infer.laplace import Laplace, LargestVariance
 from marginax.infer.mala import MALA
@@ -102,6 +102,7 @@ __all__ = [
     "Reparameterisation",
     "StickingTheLanding",
     "StochasticActivations",
+    "TimeLimit",
     "Uniform",
     "VariationalDropout",
     "Verdict",

@@ -64,6 +64,7 @@ class Run:
     num_steps: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     bad_chains: dict[int, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     kept: dict[str, GrowingArrays | GrowingFile] = field(default_factory=dict)  # "info-0", "draws-1": what, and phase
 
     # ---- the loop
@@ -196,8 +197,15 @@ class Run:
             if period and self.step % period and self.step != phase.num_steps:
                 updated.append(memory)
                 continue
-            verdict = hook.after_chunk(memory, Event(self.model, phase.name, self.step, phase.num_steps, states, chunk))
-            states, stopped = verdict.states, stopped or verdict.stop
+            phases_left = len(self._phases) - self.phase - 1
+            event = Event(
+                self.model, phase.name, phases_left, self.step, phase.num_steps, dict(self.seconds), states, chunk
+            )
+            verdict = hook.after_chunk(memory, event)
+            states = verdict.states
+            if verdict.stop and phase.may_end_at(self.step):
+                stopped = True
+                self.notes += () if verdict.note is None else (verdict.note,)
             updated.append(verdict.memory)
         return states, tuple(updated), stopped
 
@@ -250,6 +258,7 @@ class Run:
                 "num_steps": self.num_steps,
                 "seconds": self.seconds,
                 "bad_chains": {str(chain): text for chain, text in self.bad_chains.items()},
+                "notes": list(self.notes),
             }
             self.directory.save(cursor, (states, memories), changed)
         return time.perf_counter() - began
@@ -258,6 +267,7 @@ class Run:
         self.phase, self.step = cursor["phase"], cursor["step"]
         self.num_steps, self.seconds = dict(cursor["num_steps"]), dict(cursor["seconds"])
         self.bad_chains = {int(chain): text for chain, text in cursor["bad_chains"].items()}
+        self.notes = tuple(cursor["notes"])
 
     # ---- the end
 
@@ -275,7 +285,7 @@ class Run:
                 arrays, file = self.kept[f"draws-{index}"].gather(good.tolist())
                 treedef = jax.tree.structure(phase.kept(states))
                 draws = jax.tree.unflatten(treedef, [arrays[name] for name in sorted(arrays)])
-        notes = tuple(self.bad_chains.values())
+        notes = (*self.bad_chains.values(), *self.notes)
         if not finished:
             notes += ("interrupted before its last step: what there was is here, mx.resume goes on from a directory",)
         x, _ = self.source.examples(32)

@@ -54,6 +54,8 @@ class Phase:
         thin: keep every thin-th state.
         cycle: steps after which the phase repeats itself, or None for one long cycle.
         skip: steps at the beginning of each cycle from which nothing is kept.
+        can_end: whether a hook may end it before its last step. Training may; a pass over the data, or a warm-up after
+            whose last step the method itself stops to adapt, may not. A phase that keeps draws can end after the first.
         as_next: whether the step is that of the next phase, so that one compiled program serves both. Nothing is kept.
         enter: the part of the method's state that the step works on.
         leave: (state, part) -> the state with its part put back.
@@ -66,6 +68,7 @@ class Phase:
     thin: int = 1
     cycle: int | None = None
     skip: int = 0
+    can_end: bool = False
     as_next: bool = False
     enter: Callable[[State], State] = whole
     leave: Callable[[State, State], State] = instead
@@ -74,6 +77,10 @@ class Phase:
         """Shapes of what is kept of the states of all chains at a time."""
         assert self.keep is not None
         return jax.eval_shape(jax.vmap(self.keep), self.enter(states))
+
+    def may_end_at(self, step: int) -> bool:
+        """Whether there is a posterior if the phase ends when this many steps are done."""
+        return self.can_end if self.keep is None else self.num_kept(step) > 0
 
     def num_kept(self, step: Any) -> Any:
         """How many draws are complete when this many steps are done; an int, or an array while tracing.

@@ -94,7 +94,7 @@ class AbstractNoisyTraining(AbstractMethod):
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """Train."""
-        return (Phase("train", num_steps_for(self.num_epochs, num_examples, batch_size), self.step),)
+        return (Phase("train", num_steps_for(self.num_epochs, num_examples, batch_size), self.step, can_end=True),)
 
     def step(self, model: Model, state: NoisyState, batch: Batch, *, key: PRNGKeyArray) -> tuple[NoisyState, NoisyInfo]:
         """Climb by one step of the optimiser, which sees the objective per example."""

@@ -82,7 +82,7 @@ class AbstractTraining(AbstractMethod):
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """Train."""
-        return (Phase("train", num_steps_for(self.num_epochs, num_examples, batch_size), self.step),)
+        return (Phase("train", num_steps_for(self.num_epochs, num_examples, batch_size), self.step, can_end=True),)
 
     @property
     def any_size(self) -> bool:

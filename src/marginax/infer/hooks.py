@@ -23,23 +23,37 @@ from marginax.model import Model, Params
 
 @dataclass(frozen=True)
 class Event:
-    """Where a run stands after a chunk."""
+    """Where a run stands after a chunk.
+
+    Attributes:
+        model: that is fitted.
+        phase: its name.
+        phases_left: after this one.
+        step: of the phase.
+        num_steps: that the phase has in all.
+        seconds: of computing so far, by phase, compilation included.
+        states: of all chains.
+        info: of the chunk's steps, by name, with axes (chain, step).
+    """
 
     model: Model
     phase: str
+    phases_left: int
     step: int
     num_steps: int
+    seconds: dict[str, float]
     states: State
     info: dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a hook wants: its new memory, states to go on with, and whether the phase should end here."""
+    """What a hook wants: its new memory, states to go on with, whether the phase should end here, and a note on it."""
 
     memory: PyTree
     states: State
     stop: bool = False
+    note: str | None = None
 
 
 class AbstractHook(eqx.Module):
@@ -133,6 +147,36 @@ class EarlyStopping(AbstractHook):
         if done or event.step == event.num_steps:
             states = eqx.tree_at(lambda s: s.params, states, jax.tree.map(jnp.array, memory["best"]))
         return Verdict(memory, states, done)
+
+
+@register
+class TimeLimit(AbstractHook):
+    """End training and sampling early, so that a fit takes about so many seconds.
+
+    A phase may take an equal part of the time that is left when it begins; warm-ups and passes over the data run to
+    their end in any case. Phases are ended between chunks, of half a second as a rule. What comes out then depends on
+    the speed of the machine, and the posterior's record says so.
+
+    Args:
+        seconds: for all phases together, compilation included.
+    """
+
+    seconds: float
+
+    def __check_init__(self):
+        if not self.seconds > 0:
+            raise ValueError(f"seconds must be > 0, got {self.seconds}")
+
+    def after_chunk(self, memory: PyTree, event: Event) -> Verdict:
+        """Is the time of this phase over?"""
+        spent = event.seconds[event.phase]
+        before = sum(event.seconds.values()) - spent
+        if event.step == event.num_steps or spent < (self.seconds - before) / (event.phases_left + 1):
+            return Verdict(memory, event.states)
+        note = (
+            f"the time limit of {self.seconds:g} s ended {event.phase!r} after {event.step} of {event.num_steps} steps"
+        )
+        return Verdict(memory, event.states, True, note)
 
 
 @eqx.filter_jit

@@ -95,7 +95,7 @@ class IVON(AbstractMethod):
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """Train."""
-        return (Phase("train", num_steps_for(self.num_epochs, num_examples, batch_size), self.step),)
+        return (Phase("train", num_steps_for(self.num_epochs, num_examples, batch_size), self.step, can_end=True),)
 
     def step(self, model: Model, state: IVONState, batch: Batch, *, key: PRNGKeyArray) -> tuple[IVONState, IVONInfo]:
         """One gradient at a draw; momentum, curvature and mean from it."""

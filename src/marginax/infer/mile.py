@@ -121,7 +121,7 @@ class MILE(AbstractMethod):
         )
         if self.num_epochs is None:
             return chains
-        return (Phase("train", self.num_epochs, self.train_step), *chains)
+        return (Phase("train", self.num_epochs, self.train_step, can_end=True), *chains)
 
     def train_step(
         self, model: Model, state: MILEState, batch: Batch, *, key: PRNGKeyArray

@@ -89,7 +89,7 @@ class SVGD(AbstractMethod):
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """Climb."""
-        return (Phase("train", num_steps_for(self.num_epochs, num_examples, batch_size), self.step),)
+        return (Phase("train", num_steps_for(self.num_epochs, num_examples, batch_size), self.step, can_end=True),)
 
     def step(self, model: Model, state: SVGDState, batch: Batch, *, key: PRNGKeyArray) -> tuple[SVGDState, SVGDInfo]:
         """All particles at once."""

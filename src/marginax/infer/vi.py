@@ -119,7 +119,7 @@ class VI(AbstractMethod):
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """Climb."""
-        return (Phase("train", self.num_steps(num_examples, batch_size), self.step),)
+        return (Phase("train", self.num_steps(num_examples, batch_size), self.step, can_end=True),)
 
     def step(self, model: Model, state: VIState, batch: Batch, *, key: PRNGKeyArray) -> tuple[VIState, VIInfo]:
         """One step of the optimiser, which sees the bound per example."""

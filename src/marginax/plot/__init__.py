@@ -4,14 +4,17 @@ from marginax.plot.bands import plot_band
 from marginax.plot.calibration import plot_coverage, plot_ood, plot_pit, plot_reliability
 from marginax.plot.cases import plot_cases, plot_class_cases
 from marginax.plot.chains import plot_autocorrelation, plot_energy, plot_rank, plot_trace
+from marginax.plot.comparison import draw_comparison, plot_boundary, plot_pareto
 from marginax.plot.decisions import plot_group_coverage, plot_risk_coverage, plot_set_sizes
 from marginax.plot.learning import plot_learning_curves
 from marginax.plot.trajectories import plot_trajectories
 from marginax.plot.weights import plot_signal_to_noise, plot_weights
 
 __all__ = [
+    "draw_comparison",
     "plot_autocorrelation",
     "plot_band",
+    "plot_boundary",
     "plot_cases",
     "plot_class_cases",
     "plot_coverage",
@@ -19,6 +22,7 @@ __all__ = [
     "plot_group_coverage",
     "plot_learning_curves",
     "plot_ood",
+    "plot_pareto",
     "plot_pit",
     "plot_rank",
     "plot_reliability",

@@ -11,6 +11,7 @@ from jaxtyping import PyTree
 
 PROBE_ROWS = 8191  # a prime: an array whose size it divides is one that grows with the number of rows
 MAX_ROWS = 2048
+CACHE_BYTES = 8 * 2**20  # what stays in the cache, and in memory that the process has already: several times faster
 _LIVE_ARRAYS = 3  # largest intermediates that may be alive at the same time
 
 
@@ -94,8 +95,8 @@ def chunk_size(total: int, limit: int) -> int:
 
 
 def chunk_sizes(num_draws: int, num_rows: int, workload: Workload, max_bytes: int) -> tuple[int, int]:
-    """Draws and rows per chunk (at least one of each) that keep intermediates below `max_bytes`."""
-    numbers = max_bytes // 4
+    """Draws and rows per chunk (at least one of each) that keep intermediates below `max_bytes`, and in the cache."""
+    numbers = min(max_bytes, CACHE_BYTES) // 4
     rows = chunk_size(num_rows, min(MAX_ROWS, numbers // (_LIVE_ARRAYS * workload.numbers_per_row)))
     per_draw = _LIVE_ARRAYS * workload.numbers_per_row * rows + 2 * workload.numbers_per_draw
     limit = max(1, numbers // per_draw)

@@ -1,5 +1,6 @@
 """Reports: one self-contained HTML file, for a fit (`write_report`) or from sections of one's own (`write_page`)."""
 
+from marginax.report.comparison import write_comparison
 from marginax.report.fit import write_report
 from marginax.report.page import (
     AbstractBlock,
@@ -30,6 +31,7 @@ __all__ = [
     "Table",
     "Text",
     "page",
+    "write_comparison",
     "write_page",
     "write_report",
 ]

@@ -1,0 +1,311 @@
+"""Methods side by side: the same model, data, seed and budget; what each is worth, and what it costs."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from marginax._keys import Key, as_key
+from marginax.data import AbstractSource, Arrays, as_arrays
+from marginax.evaluate.comparison_files import ComparisonDirectory, PathLike
+from marginax.evaluate.costs import Costs
+from marginax.evaluate.inputs import is_classes
+from marginax.evaluate.out_of_distribution import AbstractOODScore, Entropy, Std, separate
+from marginax.evaluate.score import Score, digits
+from marginax.evaluate.table import scores as scores_of
+from marginax.files import register
+from marginax.infer import AbstractMethod, TimeLimit, fit
+from marginax.model import Model
+from marginax.posterior import AbstractPosterior, describe
+
+_SHOWN = ("accuracy", "rmse", "nll", "brier", "crps", "ece", "calibration_error", "coverage")  # in a line of the table
+_BEST_IS_LEAST = ("rmse", "mae", "nll", "crps", "interval_score", "calibration_error", "brier", "ece", "seconds")
+
+
+@register
+class ComparisonRow(eqx.Module):
+    """What one method is worth, and what it costs.
+
+    Attributes:
+        method: its configuration in words.
+        scores: on the test data, as `mx.evaluate.scores` gives them.
+        ood: how often an input from elsewhere is stranger than a test input; None if there were none.
+        seconds: wall time of the fit, compilation included.
+        predict_seconds: of the predictions at the test data.
+        megabytes: by which the memory of the process grew at most meanwhile; None where the system does not say. Memory
+            that earlier methods left behind is used again, and not counted.
+        num_stored: numbers that the posterior consists of.
+        warnings: from the fit.
+        failure: what went wrong, if there is no posterior.
+    """
+
+    method: str
+    scores: dict[str, Score]
+    ood: Score | None
+    seconds: float
+    predict_seconds: float
+    megabytes: float | None
+    num_stored: int
+    warnings: tuple[str, ...] = ()
+    failure: str | None = None
+
+
+class Comparison(Mapping[str, ComparisonRow]):
+    """Methods by name, in the order they were given; print it.
+
+    Attributes:
+        rows: by name.
+        posteriors: by name; a method that failed has none.
+        test: what they were judged by.
+        heading: the first line.
+    """
+
+    def __init__(
+        self, rows: dict[str, ComparisonRow], posteriors: dict[str, AbstractPosterior], test: Arrays, heading: str
+    ):
+        self.rows, self.posteriors, self.test, self.heading = rows, posteriors, test, heading
+
+    def __getitem__(self, name: str) -> ComparisonRow:
+        if name not in self.rows:
+            raise KeyError(f"{name!r} is not in this comparison: the names are {', '.join(self.rows)}")
+        return self.rows[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def values_of(self, column: str) -> dict[str, float]:
+        """A score, `ood`, `seconds`, `predict_seconds`, `megabytes` or `num_stored`, of the methods that have it."""
+        found = {}
+        for name, row in self.rows.items():
+            value = row.scores.get(column, None if row.failure else getattr(row, column, None))
+            if value is not None:
+                found[name] = float(value)
+        if not found:
+            raise ValueError(f"column must be a score or a cost of these methods, got {column!r}")
+        return found
+
+    def best(self, column: str = "nll") -> str:
+        """The method of the best value."""
+        values = self.values_of(column)
+        return (min if column in _BEST_IS_LEAST else max)(values, key=lambda name: values[name])
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Names of columns, and a line of cells for each method."""
+        shown = [name for name in _SHOWN if any(name in row.scores for row in self.rows.values())]
+        has_ood = any(row.ood is not None for row in self.rows.values())
+        header = ["method", *shown, *(["ood auroc"] if has_ood else []), "seconds", "MB", "numbers"]
+        lines = []
+        for name, row in self.rows.items():
+            if row.failure is not None:
+                lines.append([name, f"failed: {row.failure}", *[""] * (len(header) - 2)])
+                continue
+            judged = [_cell(row.scores.get(score)) for score in shown] + ([_cell(row.ood)] if has_ood else [])
+            memory = "" if row.megabytes is None else f"{row.megabytes:.0f}"
+            lines.append([name, *judged, f"{row.seconds:.1f}", memory, f"{row.num_stored:,}"])
+        return header, lines
+
+    def __repr__(self) -> str:
+        header, lines = self.table()
+        whole = [line for line in [header, *lines] if not line[1].startswith("failed: ")]
+        widths = [max(len(line[i]) for line in whole) for i in range(len(header))]
+        widths[0] = max(len(line[0]) for line in [header, *lines])
+        text = [self.heading]
+        for line in [header, *lines]:
+            if line[1].startswith("failed: "):
+                text.append(f"{line[0]:<{widths[0]}}  {line[1]}")
+            else:
+                rest = (f"{cell:>{width}}" for cell, width in zip(line[1:], widths[1:], strict=True))
+                text.append("  ".join([f"{line[0]:<{widths[0]}}", *rest]))
+        return "\n".join(text)
+
+    def save(self, path: PathLike) -> None:
+        """Write the table, the test data and all posteriors to a new directory; `load_comparison` reads them."""
+        files = ComparisonDirectory(Path(path))
+        files.create(self.test, self.heading, None)
+        for name, row in self.rows.items():
+            posterior = self.posteriors.get(name)
+            if posterior is not None:
+                posterior.save(files.posterior(name))
+            files.add(name, row)
+
+
+def compare(
+    model: Model,
+    data: Any,
+    methods: Sequence[AbstractMethod] | Mapping[str, AbstractMethod],
+    *,
+    test: Any,
+    key: Key,
+    seconds: float | None = None,
+    outside: Any = None,
+    ood_score: AbstractOODScore | None = None,
+    num_samples: int | None = None,
+    directory: PathLike | None = None,
+    progress: bool | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Comparison:
+    """Fit every method to the same data, from the same seed, in the same time; judge all by the same test data.
+
+    A method that fails is in the table with its error, and the others go on. Ctrl-C ends the comparison with the
+    methods that are done.
+
+    Args:
+        model: network, likelihood and prior.
+        data: as in `mx.fit`.
+        methods: from `mx.infer`; or a dict of names and methods.
+        test: a pair (x, y) in the units of the data.
+        key: int seed or JAX key.
+        seconds: for each method, kept by `mx.infer.TimeLimit`; by default every method has its own budget.
+        outside: inputs from elsewhere, to see whether they are found to be strange.
+        ood_score: by which; `Entropy()` of classes and `Std()` of numbers by default.
+        num_samples: networks to average over, as in `posterior.predict`.
+        directory: where to keep it: the same call goes on with what is not done yet, and `load_comparison` reads it.
+        progress: show progress bars; by default when standard error is a terminal.
+        say: called with the name of each method before it starts.
+
+    >>> import marginax as mx
+    >>> x = np.linspace(-1, 1, 40)[:, None]
+    >>> y = 3 * x[:, 0] + 0.1 * np.random.default_rng(0).normal(size=40)
+    >>> model = mx.Model(mx.nets.MLP(1, (), 1, key=0), likelihood=mx.likelihoods.Gaussian(scale=0.1))
+    >>> methods = [mx.infer.MAP(), mx.infer.Laplace()]
+    >>> comparison = mx.evaluate.compare(model, (x[::2], y[::2]), methods, test=(x[1::2], y[1::2]), key=0)
+    >>> list(comparison), comparison["MAP"].num_stored, comparison["Laplace"].num_stored
+    (['MAP', 'Laplace'], 2, 6)
+    """
+    named = _named(methods)
+    if not isinstance(model, Model):
+        raise TypeError(f"model must be an mx.Model, got {type(model).__name__}")
+    if seconds is not None and not seconds > 0:
+        raise ValueError(f"seconds must be > 0 or None, got {seconds}")
+    if ood_score is not None and outside is None:
+        raise ValueError(f"outside must be inputs from elsewhere where ood_score is given, got None with {ood_score!r}")
+    key = as_key(key)
+    judged = as_arrays(test, name="test")
+    data = data if isinstance(data, AbstractSource) else as_arrays(data)
+    budget = "each with its own budget" if seconds is None else f"{seconds:g} s for each"
+    heading = f"{len(judged.x)} test rows; {budget}"
+    files = None if directory is None else ComparisonDirectory(Path(directory))
+    rows: dict[str, ComparisonRow] = {}
+    posteriors: dict[str, AbstractPosterior] = {}
+    if files is not None:
+        files.create(judged, heading, (data, key, {name: describe(method) for name, method in named.items()}))
+        rows, posteriors = files.rows(), files.posteriors(model)
+    for name, method in named.items():
+        if name in rows:
+            continue
+        if say is not None:
+            say(name)
+        try:
+            with Costs() as costs:
+                posterior = _fitted(model, data, method, key, seconds, name, files, progress)
+            if not posterior.record.finished:
+                break
+            rows[name] = _judged(posterior, costs, judged, outside, ood_score, num_samples)
+            posteriors[name] = posterior
+        except KeyboardInterrupt:
+            break
+        except (ValueError, TypeError, ArithmeticError, MemoryError, NotImplementedError) as error:
+            text = str(error).splitlines()[0] if str(error) else type(error).__name__
+            rows[name] = ComparisonRow(describe(method), {}, None, 0.0, 0.0, None, 0, (), text)
+        if files is not None:
+            files.add(name, rows[name])
+    if rows and all(row.failure is not None for row in rows.values()):
+        name, row = next(iter(rows.items()))
+        raise ValueError(f"methods all failed, {name} with: {row.failure}")
+    return Comparison({name: rows[name] for name in named if name in rows}, posteriors, judged, heading)
+
+
+def load_comparison(path: PathLike, *, model: Model | None = None) -> Comparison:
+    """Read what `Comparison.save` or `compare(..., directory=...)` wrote.
+
+    Args:
+        path: the directory.
+        model: needed only if its network is a class or function of yours that is not registered.
+    """
+    files = ComparisonDirectory(Path(path))
+    test, heading = files.setup()
+    return Comparison(files.rows(), files.posteriors(model), test, heading)
+
+
+def _named(methods: Any) -> dict[str, AbstractMethod]:
+    if isinstance(methods, Mapping):
+        named = dict(methods)
+    else:
+        methods = list(methods) if isinstance(methods, Sequence) and not isinstance(methods, str) else [methods]
+        classes = [type(method).__name__ for method in methods]
+        names = [
+            describe(method) if isinstance(method, AbstractMethod) and classes.count(kind) > 1 else kind
+            for method, kind in zip(methods, classes, strict=True)
+        ]
+        if len(set(names)) < len(names):
+            raise ValueError(f"methods must differ, got {', '.join(names)}: give them names in a dict")
+        named = dict(zip(names, methods, strict=True))
+    if not named or not all(isinstance(method, AbstractMethod) for method in named.values()):
+        raise TypeError(f"methods must be objects such as mx.infer.MAP(), at least one, got {methods!r}")
+    return named
+
+
+def _fitted(
+    model: Model,
+    data: Any,
+    method: AbstractMethod,
+    key: Any,
+    seconds: float | None,
+    name: str,
+    files: ComparisonDirectory | None,
+    progress: bool | None,
+) -> AbstractPosterior:
+    hooks = [] if seconds is None else [TimeLimit(float(seconds))]
+    if files is not None and files.started(name):
+        return files.resume(name, model, progress)
+    directory = None if files is None else files.fit(name)
+    return fit(model, data, method, key=key, hooks=hooks, directory=directory, progress=progress)
+
+
+def _judged(
+    posterior: AbstractPosterior,
+    costs: Costs,
+    test: Arrays,
+    outside: Any,
+    ood_score: AbstractOODScore | None,
+    num_samples: int | None,
+) -> ComparisonRow:
+    y = np.asarray(test.y)
+    with Costs() as predicting:
+        prediction = posterior.predict(test.x, num_samples=num_samples)
+        table = scores_of(prediction, y)
+    found = None
+    if outside is not None:
+        score = ood_score or (Entropy() if is_classes(prediction, y) else Std())
+        found = separate(score.scores(posterior, test.x), score.scores(posterior, outside)).auroc
+    growth = [part.megabytes for part in (costs, predicting) if part.megabytes is not None]
+    return ComparisonRow(
+        posterior.record.method,
+        dict(table),
+        found,
+        max(costs.seconds, sum(posterior.record.seconds.values())),  # the latter if it was resumed
+        predicting.seconds,
+        max(growth, default=None),
+        num_stored(posterior),
+        posterior.record.warnings,
+    )
+
+
+def num_stored(posterior: AbstractPosterior) -> int:
+    """Numbers that a posterior consists of, besides those of its model: draws, or means and covariances."""
+    fields = [name for name in posterior.__dataclass_fields__ if name not in ("model", "spec", "record", "key")]
+    leaves = jax.tree.leaves([getattr(posterior, name) for name in fields])
+    return sum(int(np.size(leaf)) for leaf in leaves if hasattr(leaf, "shape"))
+
+
+def _cell(score: Score | None) -> str:
+    if score is None:
+        return ""
+    value, error = digits(score.value, score.standard_error)
+    return f"{value} ± {error}" if error else value
