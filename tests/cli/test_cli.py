@@ -162,6 +162,22 @@ def test_an_interrupted_fit_says_how_to_go_on(houses, folder, monkeypatch, house
     assert "is not finished: `marginax resume" in early.stderr
 
 
+def test_methods_are_compared_on_the_same_rows(houses, folder, house_run):
+    out = folder / "comparison"
+    arguments = ("compare", houses, "--target", "price", "--methods", "map,mle", "--hidden", "", "--out", out)
+    found = json.loads(run(*arguments, "--json").stdout)
+    assert list(found["methods"]) == ["MAP", "MLE"]
+    for name, score in house_run[1]["scores"].items():
+        if name not in ("coverage", "interval_score"):  # those are of another level
+            np.testing.assert_allclose(found["methods"]["MAP"]["scores"][name]["value"], score["value"], rtol=1e-4)
+    assert "predicted from houses.csv by 2 methods" in (out / "report.html").read_text(encoding="utf-8")
+    again = run(*arguments)  # nothing is fitted twice
+    assert again.exit_code == 0
+    assert "…" not in again.stdout  # 80 columns
+    assert again.stdout.splitlines()[0].split() == ["method", "rmse", "nll", "coverage", "seconds"]
+    assert f"{found['methods']['MLE']['seconds']:.1f}" in again.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -8,10 +8,10 @@ import pytest
 from tests.report.browser import Browser, find_browser
 
 import marginax as mx
-from marginax.evaluate import scores
+from marginax.evaluate import Comparison, ComparisonRow, scores
 from marginax.model import Params
 from marginax.posterior.record import FitRecord
-from marginax.report import Picture, Section, Table, Text, page, write_report
+from marginax.report import Picture, Section, Table, Text, page, write_comparison, write_report
 
 PLANTED = "age <script>document.title = 'planted'</script> in $ & \"years\""
 
@@ -208,12 +208,38 @@ def test_a_comparison_is_a_page_of_rows_and_figures():
     assert 'aria-label="bars"' in text
 
 
+@pytest.fixture(scope="module")
+def comparison(regression, tmp_path_factory):
+    """A report of two methods, and of one that failed."""
+    _, posterior, x, y = regression
+    table = dict(scores(posterior.predict(x), y))
+    rows = {
+        name: ComparisonRow(f"{name}()", table, None, seconds, 0.1, 12.0, 600, ("be <careful>",))
+        for name, seconds in (("NUTS", 9.0), ("SGLD", 3.0))
+    }
+    rows["<HMC>"] = ComparisonRow("HMC()", {}, None, 0.0, 0.0, None, 0, (), "it <broke>")
+    posteriors = {"NUTS": posterior, "SGLD": posterior}
+    found = Comparison(rows, posteriors, mx.data.Arrays(x, y), "60 test rows")
+    path = tmp_path_factory.mktemp("comparison") / "report.html"
+    return write_comparison(path, found, command="marginax compare a.csv"), found
+
+
+def test_a_comparison_has_all_methods_and_pictures(comparison):
+    path, found = comparison
+    text = words(path)
+    for line in found.table()[1][:2]:
+        assert " ".join(line) in text
+    assert "&lt;HMC&gt; failed: it &lt;broke&gt;" in text
+    assert "NUTS: be &lt;careful&gt;" in text
+    assert path.read_text(encoding="utf-8").count("<svg") == 2
+
+
 # ---- in a browser
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_opens_in_a_browser_without_overflow(browser, regression, classification, width):
-    for path, pictures in ((regression[0], 6), (classification[0], 2)):
+def test_opens_in_a_browser_without_overflow(browser, regression, classification, comparison, width):
+    for path, pictures in ((regression[0], 6), (classification[0], 2), (comparison[0], 2)):
         seen = browser.measure(path, width=width)
         assert seen["width"] == width
         assert seen["scroll_width"] <= width

@@ -37,9 +37,7 @@ def write_comparison(
     lead = f"{len(done)} methods. {best} has the smallest negative log-likelihood. {comparison.heading}."
     blocks: list[AbstractBlock] = [
         Table(tuple(header), tuple(map(tuple, done))),
-        Text(
-            "What follows ± is the standard error. Seconds are of the fit, with compilation; numbers are those stored."
-        ),
+        Text("What follows ± is the standard error. Seconds are those of the fit, compilation included."),
     ]
     failed = {name: row.failure for name, row in comparison.items() if row.failure is not None}
     if failed:
