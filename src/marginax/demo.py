@@ -80,9 +80,9 @@ def ask(method: AbstractMethod, name: str, *, key: int = 0) -> Answer:
     return replace(answer, seconds=time.perf_counter() - began)
 
 
-def draw(answers: list[Answer]) -> Figure:
+def draw(answers: list[Answer], *, columns: int) -> Figure:
     """One panel per method, on the same axes."""
-    columns = min(6, len(answers))
+    columns = min(columns, len(answers))
     rows = -(-len(answers) // columns)
     figure = Figure((2.6 * columns, 2.4 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
@@ -104,14 +104,14 @@ def draw(answers: list[Answer]) -> Figure:
     return figure
 
 
-def write_report(answers: list[Answer], figure: Figure, path: Path) -> None:
+def write_report(answers: list[Answer], path: Path) -> None:
     """One self-contained HTML page with the table and the picture."""
     table = Table(HEADER, tuple(answer.row() for answer in answers))
     lead = (
         f"Ten noisy measurements of y = 3x, none between x = 5.9 and 8.2. The truth is {3 * QUESTION:g}. Epistemic is "
         "what more data could remove, aleatoric the noise of a new measurement, both as standard deviations."
     )
-    picture = Picture(figure, "Predictions of every method with bands", scrolls=True)
+    picture = Picture(draw(answers, columns=3), "Predictions of every method with bands", scrolls=True)
     sections = [Section("Every method's answer", (table,)), Section("Every method's picture", (picture,))]
     write_page(path, f"What is y at x = {QUESTION:g}, and how sure are we?", sections, lead=lead)
 
@@ -139,7 +139,6 @@ def run(directory: Path, *, done: Callable[[], None] = lambda: None) -> list[Ans
     with ThreadPoolExecutor(2) as pool:  # most of the time goes into compiling, which waits for no other thread
         answers = list(pool.map(answer, catalogue()))
     picture, report = directory / "demo.png", directory / "report.html"
-    figure = draw(answers)
-    figure.savefig(picture, dpi=140)
-    write_report(answers, figure, report)
+    draw(answers, columns=6).savefig(picture, dpi=140)
+    write_report(answers, report)
     return answers

@@ -3,8 +3,10 @@
 import io
 import json
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -269,6 +271,29 @@ def test_held_out_rows_survive_storage(tmp_path):
     assert found.x["d"].equals(x["d"].astype(found.x["d"].dtype))
     assert found.x["e"].dtype == bool
     assert found.y.tolist() == ["u", "v", "u"]
+
+
+@pytest.mark.slow
+def test_a_fit_that_is_interrupted_is_resumed_to_the_same_scores(houses, folder):
+    """By Ctrl-C, in a process of its own."""
+    program = [sys.executable, "-m", "marginax.cli"]
+    options = ("--target", "price", "--method", "sghmc", "--hidden", "8", "--json")
+
+    def begin(out):
+        return subprocess.Popen(
+            [*program, "fit", houses, *options, "--out", out], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    whole, _ = begin(folder / "whole").communicate(timeout=300)
+    cut = begin(folder / "cut")
+    while not list((folder / "cut" / "fit" / "run").glob("checkpoint-*")) and cut.poll() is None:
+        time.sleep(0.05)
+    cut.send_signal(signal.SIGINT)
+    _, said = cut.communicate(timeout=300)
+    assert cut.returncode == 130
+    assert "interrupted: `marginax resume" in said
+    again = subprocess.run([*program, "resume", folder / "cut", "--json"], capture_output=True, text=True, timeout=300)
+    assert json.loads(again.stdout)["scores"] == json.loads(whole)["scores"]
 
 
 @pytest.mark.slow

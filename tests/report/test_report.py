@@ -11,7 +11,7 @@ import marginax as mx
 from marginax.evaluate import Comparison, ComparisonRow, scores
 from marginax.model import Params
 from marginax.posterior.record import FitRecord
-from marginax.report import Picture, Section, Table, Text, page, write_comparison, write_report
+from marginax.report import NUM_PARTS, Picture, Section, Table, Text, page, write_comparison, write_report
 
 PLANTED = "age <script>document.title = 'planted'</script> in $ & \"years\""
 
@@ -183,6 +183,14 @@ def test_one_input_is_drawn_over_its_range(tmp_path):
     assert "Predictions with bands over the input" in raw
     assert "age &lt;script&gt;" in raw
     assert "<script" not in raw
+
+
+def test_every_part_is_announced(regression, tmp_path):
+    _, posterior, x, y = regression
+    heard = []
+    write_report(tmp_path / "a.html", posterior=posterior, x=x, y=y, say=heard.append)
+    assert len(heard) == NUM_PARTS
+    assert heard[-1] == "page"
 
 
 def test_wrong_arguments_are_named(regression, tmp_path):

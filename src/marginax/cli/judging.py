@@ -66,15 +66,15 @@ def judge(estimator: Any, x: Any, y: Any, level: float) -> Judged:
 
 def write_run_report(estimator: Any, kept: HeldOut, path: Path, output: Output) -> Path:
     """The report on the held-out rows, inputs in the units of the table."""
-    from marginax.report import write_report
+    from marginax.report import NUM_PARTS, write_report
 
     encoder = estimator.encoder_
     width, num = len(encoder.names_out), len(encoder.mean)
     scaling = Scaling(np.zeros(width), np.ones(width))
     scaling.x_shift[:num], scaling.x_factor[:num] = encoder.mean, encoder.scale
     classes = [str(each) for each in estimator.classes_] if isinstance(estimator, BayesianClassifier) else None
-    with output.counting("report", 1) as advance:
-        written = write_report(
+    with output.counting("report", NUM_PARTS) as advance:
+        return write_report(
             path,
             posterior=estimator.posterior_,
             x=encoder.encode(kept.x),
@@ -86,9 +86,8 @@ def write_run_report(estimator: Any, kept: HeldOut, path: Path, output: Output) 
             title=f"{kept.target}, predicted from {kept.source}",
             command=kept.command,
             level=kept.level,
+            say=lambda _: advance(),
         )
-        advance()
-    return written
 
 
 def _as_classes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Reports: one self-contained HTML file, for a fit (`write_report`) or from sections of one's own (`write_page`)."""
 
 from marginax.report.comparison import write_comparison
-from marginax.report.fit import write_report
+from marginax.report.fit import NUM_PARTS, write_report
 from marginax.report.page import (
     AbstractBlock,
     Card,
@@ -19,6 +19,7 @@ from marginax.report.page import (
 )
 
 __all__ = [
+    "NUM_PARTS",
     "AbstractBlock",
     "Card",
     "Cards",

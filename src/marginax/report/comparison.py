@@ -8,7 +8,7 @@ from marginax.evaluate import Comparison
 from marginax.plot import draw_comparison
 from marginax.report.page import AbstractBlock, Code, Facts, Items, Picture, Section, Table, Text, write_page
 
-_WIDE = 6.0  # inches: wider figures scroll
+_WIDE = 6.5  # inches: wider figures scroll
 
 
 def write_comparison(

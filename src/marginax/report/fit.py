@@ -1,7 +1,7 @@
 """The report of a fit, on held-out rows."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,16 @@ _CLAUSE = {
     "too wide": "more than they claim: they are too wide",
 }
 
+_PARTS = {
+    "calibration": quality.calibration_section,
+    "cases": quality.prediction_section,
+    "uncertainty": uncertainty.uncertainty_section,
+    "chains": story.chain_section,
+    "cost": story.cost_section,
+    "reproduction": story.reproduce_section,
+}
+NUM_PARTS = len(_PARTS) + 3  # predictions, scores and the page
+
 
 def write_report(
     path: str | os.PathLike[str],
@@ -32,6 +42,7 @@ def write_report(
     title: str | None = None,
     command: str | None = None,
     level: float = 0.9,
+    say: Callable[[str], None] | None = None,
 ) -> Path:
     """Write what was fitted and how good it is as one HTML file, which needs no network.
 
@@ -50,6 +61,7 @@ def write_report(
         title: at the top.
         command: that made the fit, to show how to reproduce it.
         level: probability of intervals.
+        say: called with the name of each of the `NUM_PARTS` parts before it is made.
 
     Returns:
         The path.
@@ -64,24 +76,22 @@ def write_report(
     ...     "Which inputs are uncertain" in path.read_text(encoding="utf-8")
     True
     """
+    announce = say or (lambda _: None)
+    announce("predictions")
     material = gather(
         posterior, x, y, scaling=scaling, names=names, target=target, classes=classes, level=level, command=command
     )
+    announce("scores")
     table = quality.measure(material)
     top: list[AbstractBlock] = [quality.cards(table, material)]
     warnings = story.warnings_of(posterior)
     if warnings:
         top.append(Items(warnings, warn=True))
-    sections = [
-        story.fitted_section(material),
-        quality.score_section(table, material),
-        quality.calibration_section(material),
-        quality.prediction_section(material),
-        uncertainty.uncertainty_section(material),
-        story.chain_section(material),
-        story.cost_section(material),
-        story.reproduce_section(material),
-    ]
+    sections = [story.fitted_section(material), quality.score_section(table, material)]
+    for name, make in _PARTS.items():
+        announce(name)
+        sections.append(make(material))
+    announce("page")
     return write_page(path, title or f"Predicting {target}", sections, lead=_lead(material, table), top=top)
 
 
