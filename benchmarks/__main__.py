@@ -23,6 +23,10 @@ NAMES = (
     "laplace_memory",
     "evidence",
     "convnet",
+    "temperature",
+    "ood",
+    "active",
+    "distance",
     "import_time",
     "uci",
 )

@@ -58,5 +58,6 @@ def test_modules_that_are_loaded_on_demand_are_there():
     assert mx.testing.check_method
     assert mx.plot.plot_band
     assert mx.evaluate.scores
+    assert mx.estimators.BayesianRegressor
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = mx.nothing

@@ -50,6 +50,16 @@ def test_decimal_commas_and_thousands(tmp_path):
     assert "Numbers have decimal commas." in table.notes
 
 
+def test_quoted_thousands_are_numbers(tmp_path):
+    table = read_table(_write(tmp_path, 'a,y\n"1,234.5",0.5\n"12,345.0",1.5\n7.25,2.5\n'), "y")
+    assert table.x["a"].tolist() == [1234.5, 12345.0, 7.25]
+
+
+def test_blank_lines_before_the_header_are_passed_over(tmp_path):
+    table = read_table(_write(tmp_path, "\n\na,y\n\n1,0.5\r\n2,1.5\n"), "y")
+    assert table.x["a"].tolist() == [1, 2]
+
+
 def test_semicolons_with_decimal_points_stay_points(tmp_path):
     assert read_table(_write(tmp_path, "a;y\n1.5;0.5\n2.5;1.5\n"), "y").x["a"].tolist() == [1.5, 2.5]
 

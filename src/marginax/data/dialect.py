@@ -27,7 +27,10 @@ _OTHER = {
     b"%PDF": "a PDF",
 }
 _COMMA_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+,\d+")
+_THOUSANDS = {  # by decimal mark
+    ",": re.compile(r"[+-]?\d{1,3}(\.\d{3})+,\d+"),
+    ".": re.compile(r"[+-]?\d{1,3}(,\d{3})+\.\d+"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +51,16 @@ def find_dialect(path: Path, encoding: str | None, separator: str | None, decima
     encoding = encoding or _encoding(path, head)
     lines = _lines(path, head, encoding)
     separator = separator or _separator(lines)
-    rows = [row for row in _split(lines, separator) if any(field.strip() for field in row)]
+    try:
+        rows = [row for row in _split(lines, separator) if any(field.strip() for field in row)]
+    except csv.Error as error:
+        raise FileError(f"{path}: not a table ({error})") from None
     fields = [field.strip() for row in rows[1:] for field in row]
     if decimal is None:
         decimal = "," if separator != "," and any(map(_COMMA_NUMBER.fullmatch, fields)) else "."
-    thousands = "." if decimal == "," and any(map(_THOUSANDS.fullmatch, fields)) else None
+    pattern = _THOUSANDS.get(decimal)
+    grouped = pattern is not None and any(map(pattern.fullmatch, fields))
+    thousands = None if not grouped else "." if decimal == "," else ","
     header = tuple(name.strip() for name in rows[0])
     numbers = all(_is_number(name, decimal) for name in header)
     return Dialect(encoding, separator, decimal, thousands, None if numbers else header, len(header))

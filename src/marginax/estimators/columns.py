@@ -167,7 +167,7 @@ def _numbers(column: Series, name: str, kind: str) -> Float[np.ndarray, " n"]:
         if kind == "date":
             values = _days(column)
         elif column.dtype == object:
-            values = column.where(column.notna(), np.nan).to_numpy().astype(np.float64)
+            values = np.where(column.isna(), np.nan, column.to_numpy(object)).astype(np.float64)
         else:
             values = column.to_numpy(np.float64, na_value=np.nan)
     except (ValueError, TypeError, pd.errors.OutOfBoundsDatetime) as error:
