@@ -172,6 +172,7 @@ def test_inputs_are_shown_in_the_units_that_the_user_knows(regression, tmp_path)
     assert f'<td class="num">{50 + 10 * x[worst, 0]:.4g}</td>' in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_one_input_is_drawn_over_its_range(tmp_path):
     rng = np.random.default_rng(0)
     model = mx.Model(mx.nets.MLP(1, (), 1, key=0), likelihood=mx.likelihoods.Gaussian(scale=0.3))
