@@ -16,7 +16,7 @@ from marginax.posterior import load
 __version__ = "0.1.0"
 
 # They bring SciPy and friends, so they wait until somebody asks.
-_ON_DEMAND = ("decide", "estimators", "evaluate", "plot", "testing")
+_ON_DEMAND = ("decide", "estimators", "evaluate", "plot", "report", "testing")
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -1,15 +1,14 @@
 """The demo: ten measurements of y = 3x, a gap, and the question what y is at x = 7, answered by every method."""
 
-import base64
-import html
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
+from matplotlib.figure import Figure
 
 from marginax.data import standardise
 from marginax.infer import IVON, SWAG, VI, AbstractMethod, BayesByBackprop, fit
@@ -18,6 +17,7 @@ from marginax.model import Model, likelihoods
 from marginax.nets import MLP
 from marginax.plot import plot_band
 from marginax.predict import RegressionPrediction
+from marginax.report import Picture, Section, Table, write_page
 
 X = np.array([1.1, 2.3, 3.3, 3.9, 9.6, 10.1, 11.3, 4.7, 8.2, 5.9])
 QUESTION = 7.0
@@ -80,24 +80,12 @@ def ask(method: AbstractMethod, name: str, *, key: int = 0) -> Answer:
     return replace(answer, seconds=time.perf_counter() - began)
 
 
-def draw(answers: list[Answer], path: Path) -> None:
+def draw(answers: list[Answer], *, columns: int) -> Figure:
     """One panel per method, on the same axes."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
-
-    columns = min(6, len(answers))
+    columns = min(columns, len(answers))
     rows = -(-len(answers) // columns)
-    figure, axes = plt.subplots(
-        rows,
-        columns,
-        figsize=(2.6 * columns, 2.4 * rows),
-        sharex=True,
-        sharey=True,
-        squeeze=False,
-        layout="constrained",
-    )
+    figure = Figure((2.6 * columns, 2.4 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     for ax, answer in zip(axes.flat, answers, strict=False):
         plot_band(ax, GRID, answer.prediction, data=measure())
         ax.plot(GRID, 3 * GRID, ":", color="black", lw=1, label="y = 3x")
@@ -113,48 +101,44 @@ def draw(answers: list[Answer], path: Path) -> None:
         ax.set_xlabel("x")
     for ax in axes[:, 0]:
         ax.set_ylabel("y")
-    figure.savefig(path, dpi=140)
-    plt.close(figure)
+    return figure
 
 
-def write_report(answers: list[Answer], picture: Path, path: Path) -> None:
+def write_report(answers: list[Answer], path: Path) -> None:
     """One self-contained HTML page with the table and the picture."""
-    cells = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in answer.row()) + "</tr>" for answer in answers
+    table = Table(HEADER, tuple(answer.row() for answer in answers))
+    lead = (
+        f"Ten noisy measurements of y = 3x, none between x = 5.9 and 8.2. The truth is {3 * QUESTION:g}. Epistemic is "
+        "what more data could remove, aleatoric the noise of a new measurement, both as standard deviations."
     )
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in HEADER)
-    image = base64.b64encode(picture.read_bytes()).decode()
-    path.write_text(
-        f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1"><title>marginax demo</title><style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
-.wide {{ overflow-x: auto; }} table {{ border-collapse: collapse; }} img {{ max-width: 100%; background: white; }}
-td, th {{ padding: .3rem .8rem; border-bottom: 1px solid #8886; text-align: right; white-space: nowrap; }}
-td:first-child, th:first-child {{ text-align: left; }} :root {{ color-scheme: light dark; }}
-</style></head><body><h1>What is y at x = {QUESTION:g}, and how sure are we?</h1>
-<p>Ten noisy measurements of y = 3x, none between x = 5.9 and 8.2. The truth is {3 * QUESTION:g}. Epistemic is what more
-data could remove, aleatoric the noise of a new measurement, both as standard deviations.</p>
-<div class="wide"><table><tr>{head}</tr>{cells}</table></div>
-<p><img src="data:image/png;base64,{image}" alt="Predictions of every method with bands"></p></body></html>
-""",
-        encoding="utf-8",
-    )
+    picture = Picture(draw(answers, columns=3), "Predictions of every method with bands", scrolls=True)
+    sections = [Section("Every method's answer", (table,)), Section("Every method's picture", (picture,))]
+    write_page(path, f"What is y at x = {QUESTION:g}, and how sure are we?", sections, lead=lead)
 
 
-def run(directory: Path, *, say: Any = print) -> list[Answer]:
-    """Ask every method, write picture and report, and say where they are."""
+def num_methods() -> int:
+    """How many methods will be asked."""
+    return len(catalogue())
+
+
+def run(directory: Path, *, done: Callable[[], None] = lambda: None) -> list[Answer]:
+    """Ask every method, and write picture and report.
+
+    Args:
+        directory: for the files; made if it is not there.
+        done: called whenever a method has answered.
+    """
     directory.mkdir(parents=True, exist_ok=True)
 
     def answer(entry: Entry) -> Answer:
-        say(f"{entry.name}: {entry.use_when} ...")
-        if entry.name not in _ON_TEN_POINTS:
-            return ask(entry.method, entry.name)
-        how, method = _ON_TEN_POINTS[entry.name]
-        return ask(method, f"{entry.name}, {how}")
+        how, method = _ON_TEN_POINTS.get(entry.name, ("", entry.method))
+        found = ask(method, f"{entry.name}, {how}" if how else entry.name)
+        done()
+        return found
 
     with ThreadPoolExecutor(2) as pool:  # most of the time goes into compiling, which waits for no other thread
         answers = list(pool.map(answer, catalogue()))
     picture, report = directory / "demo.png", directory / "report.html"
-    draw(answers, picture)
-    write_report(answers, picture, report)
+    draw(answers, columns=6).savefig(picture, dpi=140)
+    write_report(answers, report)
     return answers

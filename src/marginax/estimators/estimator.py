@@ -61,15 +61,9 @@ class BayesianEstimator(BaseEstimator):
         """
         if directory is not None and Path(directory).exists() and any(Path(directory).iterdir()):
             raise FileExistsError(f"directory {str(directory)!r} is not empty: choose another, or resume the run in it")
-        table = self._table(X, y, fitting=True)
-        targets = self._check_targets(y)
-        check_consistent_length(table, targets)
-        self.encoder_ = ColumnEncoder.fit(table)
-        x = self.encoder_.encode(table)
-        data, likelihood, out_size = self._prepare(x, targets)
         seed = as_seed(self.random_state)
-        model = self._model(x.shape[1], out_size, likelihood, seed)
-        self.method_, self.reason_ = self._choose(len(x), model)
+        model, data = self._begin(X, y, seed)
+        self.method_, self.reason_ = self._choose(data.num_examples, model)
         if directory is not None:
             write_estimator(self, directory, overwrite=False)
         self.posterior_ = fit(
@@ -82,6 +76,13 @@ class BayesianEstimator(BaseEstimator):
             progress=self.progress,
         )
         return self
+
+    def prepare(self, X: Any, y: Any) -> tuple[Model, Arrays]:
+        """The model and the data that `fit` would use, for `mx.fit` and `mx.evaluate.compare`.
+
+        It leaves `encoder_` behind (and `classes_`), for `encoder_.encode(X)` of further rows.
+        """
+        return self._begin(X, y, as_seed(self.random_state))
 
     @classmethod
     def resume(cls, directory: str | os.PathLike[str], *, progress: bool | None = None) -> Any:
@@ -144,6 +145,15 @@ class BayesianEstimator(BaseEstimator):
         raise NotImplementedError
 
     # ---- the path of the data
+
+    def _begin(self, X: Any, y: Any, seed: int) -> tuple[Model, Arrays]:
+        table = self._table(X, y, fitting=True)
+        targets = self._check_targets(y)
+        check_consistent_length(table, targets)
+        self.encoder_ = ColumnEncoder.fit(table)
+        x = self.encoder_.encode(table)
+        data, likelihood, out_size = self._prepare(x, targets)
+        return self._model(x.shape[1], out_size, likelihood, seed), data
 
     def _table(self, X: Any, y: Any = "no_validation", *, fitting: bool) -> Any:
         """A DataFrame, checked as scikit-learn checks."""

@@ -2,6 +2,7 @@
 
 from marginax.plot.bands import plot_band
 from marginax.plot.calibration import plot_coverage, plot_ood, plot_pit, plot_reliability
+from marginax.plot.cases import plot_cases, plot_class_cases
 from marginax.plot.chains import plot_autocorrelation, plot_energy, plot_rank, plot_trace
 from marginax.plot.comparison import draw_comparison, plot_boundary, plot_pareto
 from marginax.plot.decisions import plot_group_coverage, plot_risk_coverage, plot_set_sizes
@@ -14,6 +15,8 @@ __all__ = [
     "plot_autocorrelation",
     "plot_band",
     "plot_boundary",
+    "plot_cases",
+    "plot_class_cases",
     "plot_coverage",
     "plot_energy",
     "plot_group_coverage",

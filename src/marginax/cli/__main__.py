@@ -1,0 +1,5 @@
+"""`python -m marginax.cli`."""
+
+from marginax.cli import main
+
+main()

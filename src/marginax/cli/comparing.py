@@ -1,0 +1,95 @@
+"""`marginax compare`: several methods on one table."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from marginax.cli.fitting import Data, Target, Task, widths
+from marginax.cli.output import INTERRUPTED, Debug, Json, Output, Quiet, table
+
+_COLUMNS = ("method", "accuracy", "rmse", "nll", "ece", "coverage", "seconds")  # what 80 columns hold
+_METHODS = "map,laplace,mc_dropout,ivon,deep_ensemble,mile"
+
+
+def compare(
+    data: Data,
+    target: Target,
+    methods: Annotated[str, typer.Option("--methods", "-m", help="Names from `marginax methods`.")] = _METHODS,
+    seconds: Annotated[float | None, typer.Option(help="For each method; else each takes what it needs.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory of the comparison; else DATA-comparison.")] = None,
+    task: Task = None,
+    test_fraction: Annotated[float, typer.Option(help="Rows to hold out, at random, to judge by.")] = 0.2,
+    seed: Annotated[int, typer.Option(help="Of the split and of the fits.")] = 0,
+    hidden: Annotated[str, typer.Option(help="Widths of the hidden layers.")] = "16,16,16",
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Fit several methods to a table, judge them on the same held-out rows and write a report.
+
+    The same command with the same --out goes on with what is not done yet.
+    """
+    output = Output(quiet, json, debug)
+    with output.speaking():
+        from marginax import evaluate
+        from marginax.cli.judging import scores_as_json, targets_of
+        from marginax.cli.runs import free_directory, split
+        from marginax.data import read_table
+        from marginax.estimators import BayesianClassifier, BayesianRegressor, method_named
+        from marginax.report import write_comparison
+
+        names = [name.strip() for name in methods.split(",") if name.strip()]
+        chosen = [method_named(name) for name in names]
+        found = read_table(data, target, task=task)
+        for note in found.notes:
+            output.note(note)
+        held_out = split(found.y, task=str(found.task), fraction=test_fraction, seed=seed)
+        kind = BayesianRegressor if found.task == "regression" else BayesianClassifier
+        estimator = kind(hidden=widths(hidden), random_state=seed)
+        model, arrays = estimator.prepare(found.x[~held_out], found.y[~held_out])
+        test = (estimator.encoder_.encode(found.x[held_out]), targets_of(estimator, found.y[held_out]))
+        rows = f"{held_out.sum():,} of {len(held_out):,} rows, chosen at random with seed {seed}, are held out."
+        output.note(f"Predicting {target!r} ({found.task}) by {len(chosen)} methods; {rows}")
+        directory = out or free_directory(data, "comparison")
+        comparison = evaluate.compare(
+            model,
+            arrays,
+            chosen,
+            test=test,
+            key=seed,
+            seconds=seconds,
+            directory=directory,
+            progress=output.progress,
+            say=output.note,
+        )
+        if len(comparison) < len(chosen):
+            again = f"the same command with --out {shlex.quote(str(directory))} goes on"
+            typer.echo(f"interrupted after {len(comparison)} of {len(chosen)} methods: {again}", err=True)
+            raise typer.Exit(INTERRUPTED)
+        command = shlex.join(["marginax", *sys.argv[1:]])
+        title = f"{target}, predicted from {data.name} by {len(comparison)} methods"
+        report = write_comparison(directory / "report.html", comparison, title=title, command=command)
+        values = {
+            name: {
+                "method": row.method,
+                "seconds": row.seconds,
+                "failure": row.failure,
+                "scores": scores_as_json(row.scores),
+            }
+            for name, row in comparison.items()
+        }
+        output.result({"comparison": str(directory), "report": str(report), "methods": values}, _shown(comparison))
+        if not (json or quiet):
+            typer.echo(f"report  {report}")
+
+
+def _shown(comparison: Any) -> Any:
+    """The main columns; the report has all."""
+    header, lines = comparison.table()
+    places = [i for i, name in enumerate(header) if name in _COLUMNS]
+    rows = [[line[i] for i in places] for line in lines if comparison[line[0]].failure is None]
+    failed = [f"{name} failed: {row.failure}" for name, row in comparison.items() if row.failure is not None]
+    return table([header[i] for i in places], rows, caption="\n".join([comparison.heading, *failed]))

@@ -1,0 +1,138 @@
+"""`marginax fit` and `marginax resume`: from a file of data to a run with scores and a report."""
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from marginax.cli.output import INTERRUPTED, Debug, Json, Output, Quiet, table
+
+Data = Annotated[Path, typer.Argument(help="A table: CSV or the like, with a header.", show_default=False)]
+Target = Annotated[str, typer.Option("--target", "-t", help="The column to predict.", show_default=False)]
+Task = Annotated[str | None, typer.Option(help="regression or classification; else what the target looks like.")]
+RunPath = Annotated[Path, typer.Argument(help="A directory that `marginax fit` made.", show_default=False)]
+
+
+def fit(
+    data: Data,
+    target: Target,
+    method: Annotated[str, typer.Option("--method", "-m", help="auto, or a name from `marginax methods`.")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Directory of the run, new or empty; else DATA-run.")] = None,
+    task: Task = None,
+    test_fraction: Annotated[float, typer.Option(help="Rows to hold out, at random, to judge by.")] = 0.2,
+    seed: Annotated[int, typer.Option(help="Of the split and of the fit.")] = 0,
+    hidden: Annotated[str, typer.Option(help="Widths of the hidden layers.")] = "16,16,16",
+    chains: Annotated[int | None, typer.Option(help="Independent runs; else what the method does by itself.")] = None,
+    level: Annotated[float, typer.Option(help="Probability of intervals.")] = 0.9,
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Fit a Bayesian network to a table, judge it on held-out rows and write a report.
+
+    Nothing is lost when it is interrupted: `marginax resume` goes on.
+    """
+    output = Output(quiet, json, debug)
+    with output.speaking():
+        from marginax.cli.runs import FIT, HeldOut, free_directory, has_begun, split
+        from marginax.data import read_table
+        from marginax.estimators import BayesianClassifier, BayesianRegressor
+
+        if not 0 < level < 1:
+            raise ValueError(f"--level must be strictly between 0 and 1, got {level:g}")
+        found = read_table(data, target, task=task)
+        for note in found.notes:
+            output.note(note)
+        held_out = split(found.y, task=str(found.task), fraction=test_fraction, seed=seed)
+        kind = BayesianRegressor if found.task == "regression" else BayesianClassifier
+        estimator = kind(
+            method=method, hidden=widths(hidden), num_chains=chains, random_state=seed, progress=output.progress
+        )
+        directory = out or free_directory(data)
+        rows = f"{held_out.sum():,} of {len(held_out):,} rows, chosen at random with seed {seed}, are held out."
+        output.note(f"Predicting {target!r} ({found.task}); {rows}")
+        command = shlex.join(["marginax", *sys.argv[1:]])
+        kept = HeldOut(found.x[held_out], found.y[held_out], target, command, data.name, level)
+        kept.save(directory)
+        try:
+            with _interruptible(directory):
+                estimator.fit(found.x[~held_out], found.y[~held_out], directory=directory / FIT)
+        finally:
+            if not has_begun(directory):
+                kept.remove(directory)
+        output.note(estimator.reason_)
+        _finish(estimator, kept, directory, output)
+
+
+def resume(run: RunPath, quiet: Quiet = False, json: Json = False, debug: Debug = False) -> None:
+    """Go on with a fit that was interrupted; the result is that of an uninterrupted one."""
+    output = Output(quiet, json, debug)
+    with output.speaking():
+        from marginax import estimators
+        from marginax.cli.runs import FIT, HeldOut
+
+        kept = HeldOut.load(run)
+        with _interruptible(run):
+            estimator = estimators.resume(run / FIT, progress=output.progress)
+        _finish(estimator, kept, run, output)
+
+
+@contextlib.contextmanager
+def _interruptible(directory: Path) -> Iterator[None]:
+    """Ctrl-C says how to go on, if there is something to go on with."""
+    from marginax.cli.runs import has_begun
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not has_begun(directory):
+            raise
+        raise _stopped(directory) from None
+
+
+def _stopped(directory: Path) -> typer.Exit:
+    typer.echo(f"interrupted: `marginax resume {shlex.quote(str(directory))}` goes on", err=True)
+    return typer.Exit(INTERRUPTED)
+
+
+def _finish(estimator: Any, kept: Any, directory: Path, output: Output) -> None:
+    """Scores on the held-out rows and the report, or how to go on."""
+    from marginax.cli.judging import judge, write_run_report
+
+    if not estimator.posterior_.record.finished:
+        raise _stopped(directory)
+    scores = judge(estimator, kept.x, kept.y, kept.level)
+    report = write_run_report(estimator, kept, directory / "report.html", output)
+    seconds = sum(estimator.posterior_.record.seconds.values())
+    for warning in estimator.posterior_.summary().warnings:
+        output.note(f"warning: {warning}")
+    values = {
+        "run": str(directory),
+        "report": str(report),
+        "method": estimator.posterior_.record.method,
+        "seconds": seconds,
+        "held_out_rows": len(kept.y),
+        "scores": scores.as_json(),
+    }
+    output.result(values, table(("score", "held out"), scores.rows(), caption=scores.caption))
+    if not (output.json or output.quiet):
+        typer.echo(f"fit     {seconds:.1f} s\nrun     {directory}\nreport  {report}")
+
+
+def widths(text: str) -> tuple[int, ...]:
+    """Widths of layers.
+
+    >>> widths("50, 50"), widths("")
+    ((50, 50), ())
+    """
+    try:
+        widths = tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        widths = (0,)
+    if any(width < 1 for width in widths):
+        raise ValueError(f"--hidden must be widths such as 50,50, got {text!r}")
+    return widths

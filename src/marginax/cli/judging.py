@@ -1,0 +1,101 @@
+"""Scores of a fitted estimator on rows with targets, and the report of a run."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from marginax.cli.output import Output
+from marginax.cli.runs import HeldOut
+from marginax.data import Scaling
+from marginax.estimators import BayesianClassifier
+from marginax.evaluate import Score, ScoreTable
+from marginax.evaluate import scores as evaluate_scores
+from marginax.evaluate.score import digits
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Scores, ready to be printed."""
+
+    found: ScoreTable
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Name, and value with standard error."""
+        rows = []
+        for name, score in self.found.items():
+            value, error = digits(score.value, score.standard_error)
+            rows.append((name, f"{value} ± {error}" if error else value))
+        return rows
+
+    def as_json(self) -> dict[str, dict[str, float | None]]:
+        """Numbers; null where there is none."""
+        return scores_as_json(self.found)
+
+    @property
+    def caption(self) -> str:
+        """What the scores are of."""
+        return self.found.heading
+
+
+def scores_as_json(found: Mapping[str, Score]) -> dict[str, dict[str, float | None]]:
+    """Numbers; null where there is none."""
+    return {
+        name: {"value": _finite(score.value), "standard_error": _finite(score.standard_error)}
+        for name, score in found.items()
+    }
+
+
+def targets_of(estimator: Any, y: Any) -> np.ndarray:
+    """Targets as scores and reports take them: numbers, or positions of classes."""
+    if isinstance(estimator, BayesianClassifier):
+        return estimator.encode_labels(_as_classes(y.to_numpy(), estimator.classes_))
+    try:
+        return y.to_numpy(np.float64)
+    except (ValueError, TypeError):
+        raise ValueError(f"column {y.name!r} must hold numbers, as it did in fit, got {y.dtype}") from None
+
+
+def judge(estimator: Any, x: Any, y: Any, level: float) -> Judged:
+    """The usual scores."""
+    return Judged(evaluate_scores(estimator.predict_distribution(x), targets_of(estimator, y), level=level))
+
+
+def write_run_report(estimator: Any, kept: HeldOut, path: Path, output: Output) -> Path:
+    """The report on the held-out rows, inputs in the units of the table."""
+    from marginax.report import NUM_PARTS, write_report
+
+    encoder = estimator.encoder_
+    width, num = len(encoder.names_out), len(encoder.mean)
+    scaling = Scaling(np.zeros(width), np.ones(width))
+    scaling.x_shift[:num], scaling.x_factor[:num] = encoder.mean, encoder.scale
+    classes = [str(each) for each in estimator.classes_] if isinstance(estimator, BayesianClassifier) else None
+    with output.counting("report", NUM_PARTS) as advance:
+        return write_report(
+            path,
+            posterior=estimator.posterior_,
+            x=encoder.encode(kept.x),
+            y=targets_of(estimator, kept.y),
+            scaling=scaling,
+            names=encoder.names_out,
+            target=kept.target,
+            classes=classes,
+            title=f"{kept.target}, predicted from {kept.source}",
+            command=kept.command,
+            level=kept.level,
+            say=lambda _: advance(),
+        )
+
+
+def _as_classes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Labels in the type of the classes: a file may write 1 as 1.0, or as text."""
+    if classes.dtype.kind in "iub" and labels.dtype.kind == "f" and np.all(labels == np.round(labels)):
+        return labels.astype(classes.dtype)
+    return labels.astype(str).astype(classes.dtype) if classes.dtype.kind in "OU" else labels
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,151 @@
+"""What commands print: results on standard output, everything else on standard error, errors in one line."""
+
+import contextlib
+import json
+import sys
+import traceback
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only: no notes, no progress.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Output:
+    """How a command speaks.
+
+    Attributes:
+        quiet: results only.
+        json: results as one JSON object.
+        debug: errors with their traceback.
+        notes: what was said on the way, for the JSON object.
+    """
+
+    quiet: bool = False
+    json: bool = False
+    debug: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def progress(self) -> bool | None:
+        """For `progress=` of a fit: None shows a bar if standard error is a terminal."""
+        return False if self.quiet else None
+
+    def note(self, text: str) -> None:
+        """Something to know, on standard error."""
+        self.notes.append(text)
+        if not self.quiet:
+            typer.echo(text, err=True)
+
+    def result(self, values: dict[str, Any], shown: Any) -> None:
+        """The result: as JSON, or as text or a table of rich."""
+        if self.json:
+            typer.echo(json.dumps(values | {"notes": self.notes}, default=_plain, allow_nan=False))
+        elif isinstance(shown, str):
+            typer.echo(shown)
+        else:
+            from rich.console import Console
+
+            Console().print(shown)
+
+    @contextlib.contextmanager
+    def speaking(self) -> Iterator[None]:
+        """Warnings are notes; an error is one line and exit code 1; Ctrl-C is exit code 130."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("default")
+                warnings.showwarning = lambda message, *_, **__: self.note(f"note: {message}")
+                yield
+        except (typer.Exit, typer.Abort):
+            raise
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        except Exception as error:
+            if self.debug:
+                traceback.print_exc()
+            typer.echo(f"error: {say(error)}", err=True)
+            raise typer.Exit(1) from None
+
+    @contextlib.contextmanager
+    def counting(self, what: str, total: int) -> Iterator[Any]:
+        """A bar with rate and time left for counted work; gives a function to call after each piece."""
+        if self.quiet or not sys.stderr.isatty():
+            yield lambda num=1: None
+            return
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(what, total=total, rate="")
+
+            def advance(num: int = 1) -> None:
+                bar.advance(task, num)
+                bar.update(task, rate=_rate(bar.tasks[0].speed))
+
+            yield advance
+
+
+def say(error: BaseException) -> str:
+    r"""An error in one line; one that is not about the user's input names its kind.
+
+    >>> say(ValueError("target 'z' is no column\n  of a.csv")), say(KeyError("z"))
+    ("target 'z' is no column of a.csv", "KeyError: 'z' (this looks like a bug: --debug shows where)")
+    """
+    text = " ".join(str(error).split())
+    if isinstance(error, ValueError | TypeError | OSError | MemoryError | RuntimeError) and text:
+        return text
+    return f"{type(error).__name__}: {text} (this looks like a bug: --debug shows where)"
+
+
+def _rate(speed: float | None) -> str:
+    """Pieces per second, or seconds per piece.
+
+    >>> _rate(None), _rate(1200.0), _rate(0.25)
+    ('', '1,200.0/s', '4.0 s each')
+    """
+    if not speed:
+        return ""
+    return f"{speed:,.1f}/s" if speed >= 1 else f"{1 / speed:,.1f} s each"
+
+
+def table(
+    header: Iterable[str], rows: Iterable[Iterable[str]], *, title: str | None = None, caption: str | None = None
+) -> Any:
+    """A table without lines, whose first column stands left."""
+    from rich.table import Table
+
+    found = Table(title=title, caption=caption, box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for i, name in enumerate(header):
+        found.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
+    for row in rows:
+        found.add_row(*row)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else str(value)

@@ -1,0 +1,137 @@
+"""`marginax predict`, `evaluate` and `report`: what to do with a run."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from marginax.cli.fitting import RunPath
+from marginax.cli.output import Debug, Json, Output, Quiet, table
+
+_BLOCK = 4096
+Level = Annotated[float | None, typer.Option(help="Probability of intervals; else that of the fit.")]
+
+
+def predict(
+    run: RunPath,
+    data: Annotated[Path, typer.Argument(help="Rows to predict, with the columns of the fit.", show_default=False)],
+    out: Annotated[Path | None, typer.Option(help="File to write; else standard output.")] = None,
+    level: Level = None,
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Predict new rows: a CSV with mean, standard deviation and interval, or probabilities, label and entropy."""
+    output = Output(quiet, json, debug)
+    with output.speaking():
+        import pandas as pd
+
+        from marginax.cli.runs import HeldOut
+
+        kept = HeldOut.load(run)
+        estimator = _load(run)
+        rows = _read(data, estimator)
+        parts = []
+        with output.counting("predict", len(rows)) as advance:
+            for start in range(0, len(rows), _BLOCK):
+                part = rows.iloc[start : start + _BLOCK]
+                parts.append(_columns(estimator, part, kept.level if level is None else level))
+                advance(len(part))
+        found = pd.concat(parts, ignore_index=True)
+        if out is not None:
+            found.to_csv(out, index=False)
+            output.result({"rows": len(found), "out": str(out)}, f"{len(found):,} predictions in {out}")
+        elif json:
+            output.result({"rows": len(found), "predictions": found.to_dict("records")}, "")
+        else:
+            found.to_csv(sys.stdout, index=False)
+
+
+def evaluate(
+    run: RunPath,
+    data: Annotated[Path, typer.Argument(help="Rows with their targets, not those of the fit.", show_default=False)],
+    level: Level = None,
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Judge a run on further rows whose targets are known."""
+    output = Output(quiet, json, debug)
+    with output.speaking():
+        from marginax.cli.judging import judge
+        from marginax.cli.runs import HeldOut
+        from marginax.data import read_table
+
+        kept = HeldOut.load(run)
+        estimator = _load(run)
+        found = read_table(data)
+        x, y = found.select(estimator.feature_names_in_), found.select([kept.target])[kept.target]
+        missing = y.isna()
+        if missing.any():
+            output.note(f"note: {missing.sum():,} of {len(y):,} rows have no {kept.target!r} and are left out")
+            x, y = x[~missing], y[~missing]
+        scores = judge(estimator, x, y, kept.level if level is None else level)
+        values = {"run": str(run), "rows": len(y), "scores": scores.as_json()}
+        output.result(values, table(("score", data.name), scores.rows(), caption=scores.caption))
+
+
+def report(
+    run: RunPath,
+    out: Annotated[Path | None, typer.Option(help="File to write; else report.html in the run.")] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write the report of a run again: one HTML file that needs no network."""
+    output = Output(quiet, json, debug)
+    with output.speaking():
+        from marginax.cli.judging import write_run_report
+        from marginax.cli.runs import HeldOut
+
+        kept = HeldOut.load(run)
+        path = write_run_report(_load(run), kept, out or run / "report.html", output)
+        output.result({"report": str(path)}, str(path))
+
+
+def _load(run: Path) -> Any:
+    """The fitted estimator, or the advice to finish it."""
+    from marginax import estimators
+    from marginax.cli.runs import FIT, is_finished
+    from marginax.files import FileError
+
+    if not is_finished(run):
+        raise FileError(f"{run} is not finished: `marginax resume {run}` goes on")
+    return estimators.load(run / FIT)
+
+
+def _read(data: Path, estimator: Any) -> Any:
+    from marginax.data import read_table
+
+    return read_table(data).select(estimator.feature_names_in_)
+
+
+def _columns(estimator: Any, rows: Any, level: float) -> Any:
+    """What is predicted for some rows, as columns."""
+    import numpy as np
+    import pandas as pd
+
+    from marginax.estimators import BayesianClassifier
+
+    prediction = estimator.predict_distribution(rows)
+    if isinstance(estimator, BayesianClassifier):
+        columns: dict[str, Any] = {"label": estimator.classes_[prediction.labels], "probability": prediction.confidence}
+        columns |= {"entropy": prediction.entropy, "epistemic": prediction.epistemic, "aleatoric": prediction.aleatoric}
+        columns |= {f"p({name})": prediction.probs[:, i] for i, name in enumerate(estimator.classes_)}
+        return pd.DataFrame(columns)
+    lower, upper = prediction.interval(level)
+    return pd.DataFrame(
+        {
+            "mean": prediction.mean,
+            "std": prediction.std,
+            "lower": lower,
+            "upper": upper,
+            "epistemic": np.sqrt(prediction.epistemic),
+            "aleatoric": np.sqrt(prediction.aleatoric),
+        }
+    )

@@ -1,0 +1,38 @@
+"""Reports: one self-contained HTML file, for a fit (`write_report`) or from sections of one's own (`write_page`)."""
+
+from marginax.report.comparison import write_comparison
+from marginax.report.fit import NUM_PARTS, write_report
+from marginax.report.page import (
+    AbstractBlock,
+    Card,
+    Cards,
+    Code,
+    Facts,
+    Items,
+    Pair,
+    Picture,
+    Section,
+    Table,
+    Text,
+    page,
+    write_page,
+)
+
+__all__ = [
+    "NUM_PARTS",
+    "AbstractBlock",
+    "Card",
+    "Cards",
+    "Code",
+    "Facts",
+    "Items",
+    "Pair",
+    "Picture",
+    "Section",
+    "Table",
+    "Text",
+    "page",
+    "write_comparison",
+    "write_page",
+    "write_report",
+]

@@ -1,0 +1,107 @@
+"""The report of a fit, on held-out rows."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from marginax.data import Scaling
+from marginax.evaluate.score import ScoreTable
+from marginax.posterior.posterior import AbstractPosterior
+from marginax.report import quality, story, uncertainty
+from marginax.report.material import Material, gather
+from marginax.report.page import AbstractBlock, Items, write_page
+
+_CLAUSE = {
+    "as claimed": "as they claim",
+    "too narrow": "fewer than they claim: they are too narrow",
+    "too wide": "more than they claim: they are too wide",
+}
+
+_PARTS = {
+    "calibration": quality.calibration_section,
+    "cases": quality.prediction_section,
+    "uncertainty": uncertainty.uncertainty_section,
+    "chains": story.chain_section,
+    "cost": story.cost_section,
+    "reproduction": story.reproduce_section,
+}
+NUM_PARTS = len(_PARTS) + 3  # predictions, scores and the page
+
+
+def write_report(
+    path: str | os.PathLike[str],
+    *,
+    posterior: AbstractPosterior,
+    x: Any,
+    y: Any,
+    scaling: Scaling | None = None,
+    names: Sequence[str] | None = None,
+    target: str = "y",
+    classes: Sequence[str] | None = None,
+    title: str | None = None,
+    command: str | None = None,
+    level: float = 0.9,
+    say: Callable[[str], None] | None = None,
+) -> Path:
+    """Write what was fitted and how good it is as one HTML file, which needs no network.
+
+    Scores with standard errors, calibration, coverage, predictions with bands, the most uncertain rows and why they are
+    so, chains, cost and how to reproduce. What does not apply is left out, and the report says why.
+
+    Args:
+        path: of the file; folders are made.
+        posterior: from `mx.fit`.
+        x: held-out inputs.
+        y: held-out targets; classes as integers from 0.
+        scaling: how x was scaled, if the posterior does not know; the report shows inputs in the units before.
+        names: of the columns of x; by default those of a data frame, or x0, x1, ...
+        target: what is predicted.
+        classes: names of the classes, in order.
+        title: at the top.
+        command: that made the fit, to show how to reproduce it.
+        level: probability of intervals.
+        say: called with the name of each of the `NUM_PARTS` parts before it is made.
+
+    Returns:
+        The path.
+
+    >>> import tempfile, numpy as np, marginax as mx
+    >>> x = np.linspace(-1, 1, 40)[:, None]
+    >>> net = mx.nets.MLP(1, (), 1, key=0)
+    >>> model = mx.Model(net, likelihood=mx.likelihoods.Gaussian())
+    >>> posterior = mx.fit(model, (x[::2], 3 * x[::2, 0]), mx.infer.MAP(num_epochs=20), key=0, progress=False)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = write_report(f"{folder}/report.html", posterior=posterior, x=x[1::2], y=3 * x[1::2, 0])
+    ...     "Which inputs are uncertain" in path.read_text(encoding="utf-8")
+    True
+    """
+    announce = say or (lambda _: None)
+    announce("predictions")
+    material = gather(
+        posterior, x, y, scaling=scaling, names=names, target=target, classes=classes, level=level, command=command
+    )
+    announce("scores")
+    table = quality.measure(material)
+    top: list[AbstractBlock] = [quality.cards(table, material)]
+    warnings = story.warnings_of(posterior)
+    if warnings:
+        top.append(Items(warnings, warn=True))
+    sections = [story.fitted_section(material), quality.score_section(table, material)]
+    for name, make in _PARTS.items():
+        announce(name)
+        sections.append(make(material))
+    announce("page")
+    return write_page(path, title or f"Predicting {target}", sections, lead=_lead(material, table), top=top)
+
+
+def _lead(material: Material, table: ScoreTable) -> str:
+    """The report in two sentences."""
+    method = material.posterior.record.method.split("(")[0] or "An unknown method"
+    text = f"{method} on {material.num_fitted:,} rows, judged on {len(material.y):,} held-out rows."
+    if "coverage" in table:
+        verdict = quality.judge_coverage(table["coverage"], material.level)
+        text += f" Its {material.level:.0%} intervals cover {table['coverage'].value:.0%} of them, {_CLAUSE[verdict]}."
+    elif "accuracy" in table:
+        text += f" {table['accuracy'].value:.1%} of its answers are right."
+    return text

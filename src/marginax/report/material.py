@@ -1,0 +1,147 @@
+"""What a report is about: a posterior, held-out rows, and what they are called."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from marginax.data import Scaling
+from marginax.evaluate.inputs import is_classes
+from marginax.posterior.posterior import AbstractPosterior
+
+FIGURE, HALF = (5.4, 3.3), (4.2, 3.2)  # inches: letters stay legible on a phone, whose width is about 3.7
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """The fit, the held-out rows and the prediction at them, checked.
+
+    Attributes:
+        posterior: what was fitted.
+        x: held-out inputs, as the posterior takes them.
+        scaling: how they are scaled, if the user knows them in other units than the posterior takes.
+        y: held-out targets.
+        prediction: at x.
+        names: of the columns of x; empty if x is not a table.
+        target: what is predicted.
+        classes: names of the classes, in order; empty for numbers.
+        level: probability of intervals.
+        command: what was typed to get here.
+    """
+
+    posterior: AbstractPosterior
+    x: np.ndarray
+    scaling: Scaling | None
+    y: np.ndarray
+    prediction: Any
+    names: tuple[str, ...]
+    target: str
+    classes: tuple[str, ...]
+    level: float
+    command: str | None
+
+    @property
+    def of_classes(self) -> bool:
+        """Whether a class is predicted, and not numbers."""
+        return is_classes(self.prediction, self.y)
+
+    @property
+    def num_outputs(self) -> int:
+        """Numbers (or yes-or-no labels) per row."""
+        return 1 if self.y.ndim == 1 else self.y.shape[1]
+
+    @property
+    def num_fitted(self) -> int:
+        """Rows that the posterior was fitted to."""
+        spec = self.posterior.spec
+        return 0 if spec is None else spec.num_examples
+
+    @property
+    def shown(self) -> np.ndarray:
+        """Inputs in the units that the user knows."""
+        return self.to_user(self.x)
+
+    def to_user(self, x: np.ndarray) -> np.ndarray:
+        """Inputs of the posterior in the units that the user knows."""
+        return x if self.scaling is None else np.asarray(self.scaling.x_shift + self.scaling.x_factor * x)
+
+    @property
+    def distances(self) -> np.ndarray:
+        """How far each input is from the mean of the training data, in its standard deviations, with sign.
+
+        Where the data were not standardised, mean and deviation are those of the held-out rows.
+        """
+        if self.scaling is not None:
+            return self.x
+        scaling = None if self.posterior.spec is None else self.posterior.spec.scaling
+        if scaling is not None:
+            return np.asarray(scaling.transform_x(self.x))
+        spread = self.x.std(axis=0)
+        return (self.x - self.x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+
+    @property
+    def is_standardised(self) -> bool:
+        """Whether mean and standard deviation of the training inputs are known."""
+        return self.scaling is not None or (self.posterior.spec is not None and self.posterior.spec.scaling is not None)
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether the uncertainty is split into epistemic and aleatoric."""
+        return hasattr(self.prediction, "epistemic") and hasattr(self.prediction, "aleatoric")
+
+    def name_class(self, label: int) -> str:
+        """A class in the user's words."""
+        return self.classes[label] if self.classes else str(label)
+
+
+def gather(
+    posterior: AbstractPosterior,
+    x: Any,
+    y: Any,
+    *,
+    scaling: Scaling | None,
+    names: Sequence[str] | None,
+    target: str,
+    classes: Sequence[str] | None,
+    level: float,
+    command: str | None,
+) -> Material:
+    """Check what came, and predict."""
+    if not isinstance(posterior, AbstractPosterior):
+        raise TypeError(f"posterior must be one that mx.fit returned, got {type(posterior).__name__}")
+    if posterior.spec is None:
+        raise ValueError("posterior has no data spec: only one that mx.fit returned can be reported")
+    if not 0 < level < 1:
+        raise ValueError(f"level must be strictly between 0 and 1, got {level!r}")
+    if names is None:
+        names = list(getattr(x, "columns", ()))
+    inputs = posterior.spec.check_x(x)
+    targets = np.asarray(y)
+    if len(targets) != len(inputs):
+        raise ValueError(f"x and y must have the same number of rows, got {len(inputs)} and {len(targets)}")
+    if inputs.ndim == 2 and not len(names):
+        names = [f"x{i}" for i in range(inputs.shape[1])]
+    if inputs.ndim == 2 and len(names) != inputs.shape[1]:
+        raise ValueError(f"names must have {inputs.shape[1]} entries, one per column of x, got {len(names)}")
+    return Material(
+        posterior=posterior,
+        x=inputs,
+        scaling=scaling,
+        y=targets,
+        prediction=posterior.predict(inputs),
+        names=tuple(map(str, names)) if inputs.ndim == 2 else (),
+        target=target,
+        classes=tuple(map(str, classes or ())),
+        level=level,
+        command=command,
+    )
+
+
+def as_label(text: str) -> str:
+    r"""A name as matplotlib shall show it: a dollar sign begins no formula.
+
+    >>> as_label("price in $")
+    'price in \\$'
+    """
+    return text.replace("$", r"\$")

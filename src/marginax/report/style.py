@@ -1,0 +1,91 @@
+"""How pages look: one calm column, light and dark, from phone to desk."""
+
+STYLE = """
+:root {
+  color-scheme: light dark;
+  --page: #fbfaf7; --card: #ffffff; --ink: #20242a; --soft: #5b6470; --line: #dfe1e5; --accent: #0b62a4;
+  --blue: #0072b2; --warn-ink: #7a4a00; --warn: #fdf3de; --warn-line: #ecd29a;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --page: #15181c; --card: #1c2025; --ink: #e2e5e9; --soft: #a0a8b2; --line: #323840; --accent: #6cb4ee;
+    --blue: #4ba6e0; --warn-ink: #f0cf8e; --warn: #2c2414; --warn-line: #5a4820;
+  }
+}
+* { box-sizing: border-box; }
+html { -webkit-text-size-adjust: 100%; text-size-adjust: 100%; }
+body {
+  margin: 0; background: var(--page); color: var(--ink);
+  font: 1.0625rem/1.6 system-ui, -apple-system, "Segoe UI", Roboto,
+    "Helvetica Neue", "Liberation Sans", Arial, sans-serif;
+}
+main, header, footer { max-width: 52rem; margin: 0 auto; padding: 0 1.25rem; overflow-wrap: anywhere; }
+header { padding-top: 3rem; }
+footer { padding-top: 1rem; padding-bottom: 3rem; color: var(--soft); font-size: .875rem; }
+h1 { font-size: clamp(1.6rem, 1.2rem + 2vw, 2.25rem); line-height: 1.2; letter-spacing: -.015em; margin: 0 0 .75rem; }
+h2 { font-size: 1.3rem; line-height: 1.3; letter-spacing: -.01em; margin: 0 0 .75rem; }
+p { margin: 0 0 .9rem; max-width: 42rem; }
+.lead { font-size: 1.15rem; color: var(--soft); }
+section { margin: 2.5rem 0; padding-top: 1.75rem; border-top: 1px solid var(--line); }
+ul { margin: 0 0 .9rem; padding-left: 1.2rem; max-width: 42rem; }
+li { margin: .25rem 0; }
+dl { display: grid; grid-template-columns: minmax(7rem, max-content) 1fr; gap: .45rem 1.25rem; margin: 0 0 1rem; }
+dt { color: var(--soft); }
+dd { margin: 0; }
+.cards {
+  display: grid; grid-template-columns: repeat(auto-fit, minmax(min(9.5rem, 100%), 1fr));
+  gap: .75rem; margin: 1rem 0;
+}
+.card { background: var(--card); border: 1px solid var(--line); border-radius: .75rem; padding: .9rem 1rem; }
+.card .name { color: var(--soft); font-size: .875rem; }
+.card .value { font-size: 1.6rem; line-height: 1.25; font-weight: 600; font-variant-numeric: tabular-nums; }
+.card .error { color: var(--soft); font-size: 1rem; font-weight: 400; white-space: nowrap; }
+.card .words { color: var(--soft); font-size: .875rem; line-height: 1.4; margin-top: .2rem; }
+.wide {
+  overflow-x: auto; margin: 0 0 1rem;
+  background: var(--card); border: 1px solid var(--line); border-radius: .75rem;
+}
+table { border-collapse: collapse; width: 100%; font-size: .9375rem; font-variant-numeric: tabular-nums; }
+caption { text-align: left; padding: .7rem .9rem 0; color: var(--soft); }
+th, td {
+  padding: .5rem .9rem; overflow-wrap: normal;
+  text-align: left; vertical-align: top; border-bottom: 1px solid var(--line);
+}
+th { font-weight: 600; color: var(--soft); white-space: nowrap; }
+tr:last-child td { border-bottom: 0; }
+.num { text-align: right; white-space: nowrap; }
+.short { white-space: nowrap; }
+.long { min-width: 14rem; }
+figure { margin: 0 0 1rem; }
+.pair {
+  display: grid; grid-template-columns: repeat(auto-fit, minmax(min(19rem, 100%), 1fr));
+  gap: 1rem; margin: 0 0 1rem;
+}
+.pair figure { margin: 0; }
+.frame {
+  background: var(--card); border: 1px solid var(--line);
+  border-radius: .75rem; padding: .6rem; overflow-x: auto;
+}
+.frame svg { display: block; width: 100%; height: auto; margin: 0 auto; fill: currentColor; }
+.frame svg text { font-family: inherit !important; }
+figcaption { color: var(--soft); font-size: .9rem; line-height: 1.45; margin-top: .45rem; }
+pre {
+  background: var(--card); border: 1px solid var(--line); border-radius: .75rem; padding: .8rem 1rem; margin: 0 0 1rem;
+  overflow-x: auto; font: .875rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
+}
+.warn {
+  background: var(--warn); color: var(--warn-ink); border: 1px solid var(--warn-line); border-radius: .75rem;
+  padding: .75rem 1rem; margin: 0 0 1rem;
+}
+.warn p:last-child, .warn ul { margin-bottom: 0; max-width: none; }
+@media (max-width: 30rem) {
+  dl { grid-template-columns: 1fr; gap: 0; }
+  dd { margin-bottom: .6rem; }
+  header { padding-top: 1.75rem; }
+  table { font-size: .875rem; }
+  th, td { padding: .45rem .55rem; }
+  td.short { white-space: normal; }
+  .long { min-width: 9rem; }
+}
+@media print { .frame, .card, .wide, pre { break-inside: avoid; } }
+"""

@@ -1,0 +1,310 @@
+"""The command line, on two tiny runs that the tests share."""
+
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from marginax.cli import app
+from marginax.evaluate import rmse
+
+CHEAP = ("--method", "map", "--hidden", "")
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("cli")
+
+
+@pytest.fixture(scope="module")
+def houses(folder):
+    """Numbers: prices that are linear in size and differ by town; one size is missing."""
+    rng = np.random.default_rng(0)
+    size, town = rng.uniform(50, 150, size=80), rng.choice(["Oslo", "Rome"], size=80)
+    price = 3 * size + 40 * (town == "Oslo") + rng.normal(scale=5, size=80)
+    table = pd.DataFrame({"size": size.round(1), "town": town, "price": price.round(1)})
+    table.loc[3, "size"] = np.nan
+    path = folder / "houses.csv"
+    table.to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def house_run(folder, houses):
+    out = folder / "house-run"
+    found = run("fit", houses, "--target", "price", *CHEAP, "--out", out, "--json", "--level", 0.8)
+    assert found.exit_code == 0, found.output
+    return out, json.loads(found.stdout)
+
+
+@pytest.fixture(scope="module")
+def flower_run(folder):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(60, 2))
+    table = pd.DataFrame({"width": x[:, 0], "length": x[:, 1], "kind": np.where(x.sum(axis=1) > 0, "rose", "lily")})
+    table.to_csv(folder / "flowers.csv", index=False)
+    out = folder / "flower-run"
+    found = run("fit", folder / "flowers.csv", "--target", "kind", *CHEAP, "--out", out, "--quiet")
+    assert found.exit_code == 0, found.output
+    return out, table, found
+
+
+def test_fit_prints_one_json_object_and_nothing_else(house_run):
+    out, found = house_run
+    assert found["run"] == str(out)
+    assert found["held_out_rows"] == 16
+    assert found["method"].startswith("MAP(")
+    assert found["scores"]["rmse"]["value"] < 10
+    assert found["scores"]["rmse"]["standard_error"] > 0
+    assert any("chosen at random with seed 0" in note for note in found["notes"])
+
+
+def test_fit_writes_a_report_in_the_units_of_the_table(house_run):
+    out, found = house_run
+    text = Path(found["report"]).read_text(encoding="utf-8")
+    assert Path(found["report"]) == out / "report.html"
+    assert "price, predicted from houses.csv" in text
+    assert "80% coverage" in text
+    assert "town=Oslo" in text
+    sizes = re.findall(r'<td class="num">(\d+\.?\d*)</td><td class="num">[01]</td><td class="num">[01]</td>', text)
+    assert sizes
+    assert all(50 <= float(size) <= 150 for size in sizes)
+
+
+def test_quiet_prints_the_scores_only(flower_run):
+    shown = flower_run[2]
+    assert [line.split()[0] for line in shown.stdout.splitlines()[1:-1]] == ["accuracy", "nll", "brier", "ece", "auroc"]
+    assert shown.stderr == ""
+
+
+def test_predict_writes_means_and_intervals(house_run, houses, folder):
+    out = folder / "predictions.csv"
+    assert run("predict", house_run[0], houses, "--out", out).exit_code == 0
+    found, table = pd.read_csv(out), pd.read_csv(houses)
+    assert list(found.columns) == ["mean", "std", "lower", "upper", "epistemic", "aleatoric"]
+    assert len(found) == len(table)
+    assert (found["lower"] < found["mean"]).all()
+    assert (found["mean"] < found["upper"]).all()
+    whole = table["size"].notna()
+    assert np.sqrt(np.mean((found["mean"] - table["price"])[whole] ** 2)) < 10
+    wider = run("predict", house_run[0], houses, "--level", 0.99)
+    again = pd.read_csv(io.StringIO(wider.stdout))
+    assert (again["upper"] > found["upper"]).all()
+    np.testing.assert_allclose(again["mean"], found["mean"])
+
+
+def test_predict_gives_probabilities_of_classes(flower_run, folder):
+    out, table, _ = flower_run
+    table.drop(columns="kind").to_csv(folder / "new.csv", index=False)
+    found = run("predict", out, folder / "new.csv", "--json")
+    rows = pd.DataFrame(json.loads(found.stdout)["predictions"])
+    np.testing.assert_allclose(rows["p(lily)"] + rows["p(rose)"], 1, atol=1e-6)
+    assert (rows["label"] == table["kind"]).mean() > 0.9
+    np.testing.assert_allclose(rows["probability"], rows[["p(lily)", "p(rose)"]].max(axis=1))
+    assert (rows["entropy"] >= rows["aleatoric"] - 1e-6).all()
+
+
+def test_evaluate_agrees_with_the_predictions(house_run, houses, folder):
+    table = pd.read_csv(houses)
+    predictions = pd.read_csv(io.StringIO(run("predict", house_run[0], houses).stdout))
+    found = json.loads(run("evaluate", house_run[0], houses, "--json").stdout)
+    expected = rmse((predictions["mean"].to_numpy(), predictions["std"].to_numpy()), table["price"].to_numpy())
+    assert found["rows"] == 80
+    np.testing.assert_allclose(found["scores"]["rmse"]["value"], float(expected), rtol=1e-6)
+
+
+def test_evaluate_leaves_out_rows_without_target(house_run, houses, folder):
+    table = pd.read_csv(houses)
+    table.loc[:9, "price"] = np.nan
+    table.to_csv(folder / "gaps.csv", index=False)
+    found = json.loads(run("evaluate", house_run[0], folder / "gaps.csv", "--json").stdout)
+    assert found["rows"] == 70
+    assert found["notes"] == ["note: 10 of 80 rows have no 'price' and are left out"]
+
+
+def test_report_is_written_again(house_run, folder):
+    found = run("report", house_run[0], "--out", folder / "again" / "report.html")
+    assert found.stdout.strip() == str(folder / "again" / "report.html")
+    assert (folder / "again" / "report.html").read_text("utf-8") == (house_run[0] / "report.html").read_text("utf-8")
+
+
+def test_resume_of_a_finished_run_gives_its_scores_again(house_run):
+    out, before = house_run
+    found = json.loads(run("resume", out, "--json").stdout)
+    assert found["scores"] == before["scores"]
+
+
+def test_an_interrupted_fit_says_how_to_go_on(houses, folder, monkeypatch, house_run):
+    """Ctrl-C makes the driver return a posterior that is not finished, or raises before there is one."""
+    from marginax.estimators import BayesianRegressor
+
+    def stop(self, X, y, *, directory):
+        (Path(directory) / "run").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BayesianRegressor, "fit", stop)
+    found = run("fit", houses, "--target", "price", *CHEAP, "--out", folder / "stopped run")
+    assert found.exit_code == 130
+    assert "`marginax resume '" in found.stderr
+    early = run("predict", folder / "stopped run", houses)
+    assert early.exit_code == 1
+    assert "is not finished: `marginax resume" in early.stderr
+
+
+def test_methods_are_compared_on_the_same_rows(houses, folder, house_run):
+    out = folder / "comparison"
+    arguments = ("compare", houses, "--target", "price", "--methods", "map,mle", "--hidden", "", "--out", out)
+    found = json.loads(run(*arguments, "--json").stdout)
+    assert list(found["methods"]) == ["MAP", "MLE"]
+    for name, score in house_run[1]["scores"].items():
+        if name not in ("coverage", "interval_score"):  # those are of another level
+            np.testing.assert_allclose(found["methods"]["MAP"]["scores"][name]["value"], score["value"], rtol=1e-4)
+    assert "predicted from houses.csv by 2 methods" in (out / "report.html").read_text(encoding="utf-8")
+    again = run(*arguments)  # nothing is fitted twice
+    assert again.exit_code == 0
+    assert "…" not in again.stdout  # 80 columns
+    assert again.stdout.splitlines()[0].split() == ["method", "rmse", "nll", "coverage", "seconds"]
+    assert f"{found['methods']['MLE']['seconds']:.1f}" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--target", "prize"), "error: target 'prize' is no column of"),
+        (
+            ("--target", "price", "--test-fraction", "2"),
+            "error: --test-fraction must be strictly between 0 and 1",
+        ),
+        (("--target", "price", "--hidden", "a"), "error: --hidden must be widths such as 50,50, got 'a'"),
+        (
+            ("--target", "price", "--method", "magic"),
+            "error: method must be 'auto', an object from",
+        ),
+        (("--target", "price", "--level", "90"), "error: --level must be strictly between 0 and 1, got 90"),
+    ],
+)
+def test_errors_are_one_line_and_leave_nothing_behind(houses, folder, arguments, message):
+    out = folder / "nothing"
+    found = run("fit", houses, *arguments, "--out", out, "--quiet")
+    assert found.exit_code == 1
+    assert found.stderr.startswith(message)
+    assert found.stderr.count("\n") == 1
+    assert not out.exists()
+
+
+def test_the_traceback_is_there_when_asked_for(houses, folder):
+    plain, debug = (run("evaluate", folder / "no run", houses, *more) for more in ((), ("--debug",)))
+    assert plain.exit_code == debug.exit_code == 1
+    assert "Traceback" not in plain.stderr
+    assert "Traceback" in debug.stderr
+
+
+def test_a_run_is_never_overwritten(house_run, houses):
+    found = run("fit", houses, "--target", "price", *CHEAP, "--out", house_run[0])
+    assert found.exit_code == 1
+    assert "is not empty: choose another --out" in found.stderr
+
+
+def test_wrong_usage_is_exit_code_2(houses):
+    assert run("fit", houses).exit_code == 2
+    assert run("nonsense").exit_code == 2
+
+
+def test_methods_are_listed(houses):
+    found = json.loads(run("methods", "--json").stdout)["methods"]
+    assert {"NUTS", "Laplace", "MILE"} <= {entry["name"] for entry in found}
+    assert all(entry["use_when"] and entry["cost"] for entry in found)
+
+
+@pytest.mark.slow
+def test_doctor_checks_a_fit_against_the_exact_posterior():
+    found = run("doctor", "--json")
+    checks = {each["name"]: each["good"] for each in json.loads(found.stdout)["checks"]}
+    assert found.exit_code == 0
+    assert checks == {"arithmetic": True, "linear fit": True, "files": True}
+
+
+def test_doctor_notices_a_wrong_fit():
+    from marginax.cli.self_check import _against_exact
+
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(20, 3)), rng.normal(size=20)
+    assert not _against_exact(x, y, np.zeros(20), np.ones(20), 0.0).good
+
+
+def test_help_loads_no_heavy_library():
+    heavy = "blackjax matplotlib numpyro pandas sklearn scipy.stats"
+    code = (
+        "import sys; from typer.testing import CliRunner; from marginax.cli import app;"
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0;"
+        f"print([name for name in '{heavy}'.split() if name in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "[]"
+
+
+def test_held_out_rows_survive_storage(tmp_path):
+    from marginax.cli.runs import HeldOut
+
+    dates = pd.to_datetime(["2020-01-01", None, "2021-05-06"])
+    x = pd.DataFrame(
+        {"a": [1, 2, 3], "b": [1.5, np.nan, 2.0], "c": ["x", None, "z"], "d": dates, "e": [True, False, True]}
+    )
+    HeldOut(x, pd.Series(["u", "v", "u"], name="y"), "y", "marginax fit", "a.csv", 0.9).save(tmp_path / "run")
+    found = HeldOut.load(tmp_path / "run")
+    assert found.x["a"].tolist() == [1, 2, 3]
+    np.testing.assert_array_equal(found.x["b"], x["b"])
+    assert found.x["c"].isna().tolist() == [False, True, False]
+    assert found.x["d"].equals(x["d"].astype(found.x["d"].dtype))
+    assert found.x["e"].dtype == bool
+    assert found.y.tolist() == ["u", "v", "u"]
+
+
+@pytest.mark.slow
+def test_a_fit_that_is_interrupted_is_resumed_to_the_same_scores(houses, folder):
+    """By Ctrl-C, in a process of its own."""
+    program = [sys.executable, "-m", "marginax.cli"]
+    options = ("--target", "price", "--method", "sghmc", "--hidden", "8", "--json")
+
+    def begin(out):
+        return subprocess.Popen(
+            [*program, "fit", houses, *options, "--out", out], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    whole, _ = begin(folder / "whole").communicate(timeout=300)
+    cut = begin(folder / "cut")
+    while not list((folder / "cut" / "fit" / "run").glob("checkpoint-*")) and cut.poll() is None:
+        time.sleep(0.05)
+    cut.send_signal(signal.SIGINT)
+    _, said = cut.communicate(timeout=300)
+    assert cut.returncode == 130
+    assert "interrupted: `marginax resume" in said
+    again = subprocess.run([*program, "resume", folder / "cut", "--json"], capture_output=True, text=True, timeout=300)
+    assert json.loads(again.stdout)["scores"] == json.loads(whole)["scores"]
+
+
+@pytest.mark.slow
+def test_concrete_is_fitted_as_well_as_published(data_dir, folder):
+    """By default, against MC dropout (Gal & Ghahramani, 2016): RMSE 5.23, NLL 3.04."""
+    from marginax.data import load_uci
+
+    data = load_uci("concrete")
+    pd.DataFrame(data.x).assign(strength=data.y).to_csv(folder / "concrete.csv", index=False)
+    found = run("fit", folder / "concrete.csv", "--target", "strength", "--out", folder / "concrete-run", "--json")
+    scores = json.loads(found.stdout)["scores"]
+    assert scores["rmse"]["value"] <= 5.23
+    assert scores["nll"]["value"] <= 3.04
+    assert (folder / "concrete-run" / "report.html").exists()
