@@ -17,6 +17,7 @@ from marginax.decide import (
     VariationRatios,
     draw_probs,
 )
+from marginax.decide.information import greedy_normal_batch
 from marginax.model.distributions import Bernoulli, Normal
 from marginax.predict import MultiLabelPrediction, RegressionPrediction
 from marginax.predict.classification import ClassAverages, summarise
@@ -111,6 +112,47 @@ def test_information_of_numbers_is_that_of_normals():
     means = np.random.default_rng(0).normal(size=(7, 4, 1))
     expected = 0.5 * np.log1p(means[..., 0].var(axis=0) / 0.25)
     np.testing.assert_allclose(BALD().scores(of_numbers(means, 0.5)), expected, rtol=1e-5)
+
+
+def test_a_batch_of_numbers_has_the_information_of_its_covariance():
+    rng = np.random.default_rng(3)
+    means, noise = rng.normal(size=(7, 5, 2)), rng.uniform(0.1, 1.0, size=(5, 2))
+    weights = rng.dirichlet(np.ones(7))
+    rows, totals = greedy_normal_batch(means, noise, 5, weights=weights)
+    assert sorted(rows) == list(range(5))
+    for num in range(1, 6):
+        expected = 0.0
+        for output in range(2):
+            picked = means[:, rows[:num], output]
+            covariance = np.cov(picked.T, aweights=weights, ddof=0).reshape(num, num)
+            expected += 0.5 * np.linalg.slogdet(np.eye(num) + covariance / noise[rows[:num], output])[1]
+        assert totals[num - 1] == pytest.approx(expected, rel=1e-10)
+    first = [greedy_normal_batch(means[:, [i]], noise[[i]], 1, weights=weights)[1][0] for i in range(5)]
+    assert rows[0] == np.argmax(first)
+
+
+def test_a_batch_of_numbers_does_not_ask_the_same_twice():
+    rng = np.random.default_rng(0)
+    one, other = rng.normal(size=50), 0.5 * rng.normal(size=50)
+    means = np.stack([one, one, other], axis=1)[..., None]
+    rows, _ = greedy_normal_batch(means, np.full((3, 1), 0.01), 2, weights=np.full(50, 0.02))
+    assert rows.tolist() == [0, 2]
+
+
+def test_a_query_of_numbers_uses_the_means_of_the_draws():
+    x = np.array([[0.0], [0.5], [4.0], [-3.0]])
+    model = mx.Model(mx.nets.MLP(1, (), 1, key=0), likelihood=mx.likelihoods.Gaussian(scale=0.1))
+    data = mx.data.standardise((np.linspace(-1, 1, 12)[:, None], np.linspace(5, 9, 12)))
+    posterior = mx.fit(model, data, mx.infer.AnchoredEnsemble(20, num_epochs=200), key=0)
+    prediction = posterior.predict(x)
+    np.testing.assert_allclose(prediction.means.mean(axis=0), prediction.mean, rtol=1e-5)
+    np.testing.assert_allclose(prediction.means.var(axis=0), prediction.epistemic, rtol=1e-4)
+    query = mx.decide.PredictiveCovariance().query(posterior, x, 1, key=0)
+    assert query.rows.tolist() == [2]
+    np.testing.assert_allclose(query.scores, mx.decide.BALD().scores(prediction)[2], rtol=1e-4)
+    linear = mx.fit(model, data, mx.infer.Laplace(training=mx.infer.MAP(num_epochs=5)), key=0)
+    with pytest.raises(TypeError, match="ThroughNetwork"):
+        mx.decide.PredictiveCovariance().query(linear, x, 1, key=0)
 
 
 def test_several_labels_are_added_up():

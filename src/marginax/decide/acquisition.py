@@ -8,6 +8,7 @@ r"""What to ask next: rules that score inputs without labels by how much their l
 | `BatchBALD` | the same, of all labels of a batch jointly | classes |
 | `EPIG` | mutual information of label and the labels of targets | classes |
 | `PredictiveVariance` | variance of the target, summed over outputs | numbers, classes |
+| `PredictiveCovariance` | the same as `BatchBALD`, from the covariance over draws | numbers |
 | `Random` | none | all |
 
 The last is what the others have to beat (Gal, Islam & Ghahramani, 2017).
@@ -25,7 +26,7 @@ from jaxtyping import Float, Int
 from marginax._keys import Key, as_key
 from marginax.data.arrays import as_numeric
 from marginax.decide.drawn import draw_probs
-from marginax.decide.information import greedy_batch, mutual_information, target_information
+from marginax.decide.information import greedy_batch, greedy_normal_batch, mutual_information, target_information
 from marginax.decide.reading import read_probs
 from marginax.files import register
 from marginax.posterior import AbstractPosterior
@@ -159,6 +160,29 @@ class PredictiveVariance(AbstractPointwise):
         if isinstance(prediction, RegressionPrediction | ClassificationPrediction):
             return prediction.variance.reshape(len(prediction), -1).sum(axis=1)
         return _by_draw(prediction).var(axis=0).sum(axis=-1)
+
+
+@register
+class PredictiveCovariance(AbstractAcquisition):
+    """Numbers that tell most about the function together, by their covariance over draws.
+
+    A batch grows by the input that adds most to half the log determinant of covariance over noise, so it does not ask
+    the same thing twice. The posterior must have draws.
+    """
+
+    def query(
+        self, posterior: AbstractPosterior, x: Any, num: int, *, num_samples: int | None = None, key: Key
+    ) -> Query:
+        """The greedy batch; of equal ones, a random one comes first."""
+        _check_num(num, len(x))
+        prediction = posterior.predict(x, num_samples=num_samples)
+        if not isinstance(prediction, RegressionPrediction):
+            raise TypeError(f"posterior must predict numbers, got {type(prediction).__name__}: use BatchBALD()")
+        order = generator_of(key).permutation(len(x))
+        means = prediction.means.reshape(prediction.num_draws, len(x), -1)[:, order]
+        noise = prediction.aleatoric.reshape(len(x), -1)[order]
+        rows, totals = greedy_normal_batch(means, noise, num, weights=np.exp(prediction.mixture.log_weights))
+        return Query(order[rows], totals)
 
 
 @register

@@ -4,6 +4,9 @@ r"""How much labels would tell, from the class probabilities $p(y \mid x, \theta
   them jointly (BatchBALD; Kirsch, van Amersfoort & Gal, 2019).
 - About other labels: $E_{x_*} I(y; y_*)$ (EPIG; Bickford Smith et al., 2023).
 
+For numbers, of normal distributions: $\frac12 \log\det(I + \Sigma^{-1} K)$ of a batch with the covariance $K$ of means
+over draws and the noise $\Sigma$.
+
 All in nats and float64.
 """
 
@@ -143,3 +146,43 @@ def _entropy(probs: Float[np.ndarray, "*rest k"]) -> Float[np.ndarray, "*rest"]:
 
 def _weights(probs: np.ndarray, weights: np.ndarray | None) -> Float[np.ndarray, " s"]:
     return np.full(len(probs), 1 / len(probs)) if weights is None else weights
+
+
+def greedy_normal_batch(
+    means: Float[np.ndarray, "s n d"],
+    noise: Float[np.ndarray, "n d"],
+    num: int,
+    *,
+    weights: Float[np.ndarray, " s"],
+) -> tuple[Int[np.ndarray, " num"], Float[np.ndarray, " num"]]:
+    """Inputs whose numbers tell most about the function together, each the best beside those before it.
+
+    Args:
+        means: under each draw.
+        noise: variances of a measurement.
+        num: how many to choose.
+        weights: of the draws.
+
+    Returns:
+        Rows, and the information of the batch up to each of them; outputs are taken as independent.
+
+    >>> means = np.array([[[1.0], [1.0], [0.0]], [[-1.0], [-1.0], [0.5]]])  # the first two move together
+    >>> rows, totals = greedy_normal_batch(means, np.full((3, 1), 0.01), 2, weights=np.full(2, 0.5))
+    >>> rows.tolist(), totals.round(3).tolist()
+    ([0, 1], [2.308, 2.652])
+    """
+    left = np.sqrt(weights)[:, None, None] * (means - np.einsum("s,snd->nd", weights, means))  # K = left' left
+    chosen: list[int] = []
+    totals: list[float] = []
+    for _ in range(num):
+        gain = 0.5 * np.log1p(np.sum(left**2, axis=0) / noise).sum(axis=1)
+        gain[chosen] = -np.inf
+        best = int(np.argmax(gain))
+        chosen.append(best)
+        totals.append(float(gain[best]) + (totals[-1] if totals else 0.0))
+        column = left[:, best]
+        own = np.sum(column**2, axis=0)
+        # a noisy measurement leaves K - k k' / (k_best + noise): shrink what lies along its column
+        share = (1 - np.sqrt(noise[best] / (own + noise[best]))) / np.where(own > 0, own, 1.0)
+        left = left - share * column[:, None] * np.einsum("sd,snd->nd", column, left)
+    return np.array(chosen), np.array(totals)

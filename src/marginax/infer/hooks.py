@@ -161,7 +161,7 @@ class TimeLimit(AbstractHook):
         seconds: for all phases together, compilation included.
     """
 
-    seconds: float
+    seconds: float | int
 
     def __check_init__(self):
         if not self.seconds > 0:

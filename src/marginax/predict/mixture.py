@@ -59,6 +59,15 @@ class Mixture:
         """The mean of the mixture, and the variance over draws of the components' means."""
         return self.by_rows(_mean)
 
+    def means(self) -> Float[np.ndarray, "draws n d"]:
+        """The means of the components."""
+        if hasattr(type(self.components), "unsure"):
+            raise TypeError(
+                "prediction must average draws of networks to have a mean under each, got a linearised one: "
+                "fit with predictive=mx.predict.ThroughNetwork()"
+            )
+        return np.swapaxes(self.by_rows(_means), 0, 1)
+
     def mean_covariance(self) -> Float[np.ndarray, "n d d"]:
         """The covariance over draws of the components' means."""
         return self.by_rows(_mean_covariance)
@@ -157,6 +166,12 @@ def _mean(components: PyTree, log_weights: Array) -> tuple[Array, Array]:
     if hasattr(type(components), "unsure"):  # components that know how sure they are of their own mean
         spread = spread + _over_draws(components, "unsure")
     return mean, _average(spread, log_weights)
+
+
+@eqx.filter_jit
+def _means(components: PyTree, log_weights: Array) -> Array:
+    del log_weights
+    return jnp.swapaxes(_over_draws(components, "mean"), 0, 1)
 
 
 @eqx.filter_jit

@@ -84,6 +84,12 @@ class RegressionPrediction:
         return self._shape(self._shift + self._factor * self._moments[0])
 
     @property
+    def means(self) -> Float[np.ndarray, "draws n *d"]:
+        """Expected target under each draw: functions drawn from the posterior, at these inputs."""
+        values = self._shift + self._factor * self.mixture.means()
+        return values.reshape(self.num_draws, len(self), *self.y_shape)
+
+    @property
     def variance(self) -> Float[np.ndarray, "n *d"]:
         """Total variance: `epistemic` + `aleatoric`; infinite where a component's is."""
         return self._shape(self._factor**2 * self._total_variance)
