@@ -81,26 +81,9 @@ class Output:
         if self.quiet or not sys.stderr.isatty():
             yield lambda num=1: None
             return
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
+        from marginax.infer._progress import bar_of_tasks
 
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        with bar_of_tasks(transient=True) as bar:
             task = bar.add_task(what, total=total, rate="")
 
             def advance(num: int = 1) -> None:

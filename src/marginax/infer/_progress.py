@@ -7,6 +7,25 @@ from types import FrameType
 from typing import Any
 
 
+def bar_of_tasks(*, transient: bool = False) -> Any:
+    """A bar of rich on standard error: count, rate (a field of the task), time gone and time left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    return Bar(
+        TextColumn("{task.description:>10}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=transient,
+    )
+
+
 class Progress:
     """A bar with phase, rate and time left; silent when there is nobody to see it."""
 
@@ -17,26 +36,7 @@ class Progress:
 
     def __enter__(self) -> "Progress":
         if self._show:
-            from rich.console import Console
-            from rich.progress import (
-                BarColumn,
-                MofNCompleteColumn,
-                TextColumn,
-                TimeElapsedColumn,
-                TimeRemainingColumn,
-            )
-            from rich.progress import Progress as Bar
-
-            self._bar = Bar(
-                TextColumn("{task.description:>10}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[rate]}"),
-                TimeElapsedColumn(),
-                TextColumn("left"),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-            )
+            self._bar = bar_of_tasks()
             self._bar.start()
         return self
 
