@@ -21,8 +21,8 @@ from rich.table import Table
 from benchmarks import report
 
 WAYS = ("VariationRatios", "Random", "BALD", "Entropy", "EPIG")
-BUDGETS = {"Random": 380}
-BUDGET, FULL = 200, 980  # labels to ask for after the first 20
+BUDGETS = {"Random": 300}
+BUDGET, FULL = 150, 980  # labels to ask for after the first 20
 ERRORS = (0.15, 0.10, 0.05)
 MOST_LABELS, MOST_OF_RANDOM, MOST_MINUTES = 200, 0.65, 15
 PICTURE = Path(__file__).resolve().parent.parent / "docs" / "images" / "active_mnist.png"
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks active", description=__doc__)
     parser.add_argument("ways", nargs="*", default=list(WAYS[:2]), help=", ".join(WAYS))
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--budget", type=int, help="labels to ask for (default 380 at random, else 200)")
+    parser.add_argument("--budget", type=int, help="labels to ask for (default 300 at random, else 150)")
     parser.add_argument("--full", action="store_true", help="one repeat, to 1,000 labels")
     options = parser.parse_args(arguments)
     repeats = 1 if options.full else options.repeats
@@ -75,7 +75,7 @@ def study(way: str, repeat: int, budget: int, batch_size: int) -> Any:
     order = np.random.default_rng(repeat).permutation(len(y))
     first = np.concatenate([order[y[order] == label][:2] for label in range(10)])
     net = mx.nets.LeNet(channels=(16, 32), hidden=128, dropout=0.25, key=repeat)
-    model = mx.Model(net, likelihood=mx.likelihoods.Categorical(), prior=mx.priors.Normal(0.3))
+    model = mx.Model(net, likelihood=mx.likelihoods.Categorical(), prior=mx.priors.Normal(1.0))
     return mx.decide.learn_actively(
         model,
         mx.decide.Pool(x, rows=first, y=y[first]),
