@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from docs.draw import NO_RUN, SLOW, is_slow, python_blocks, run_page
 
 ROOT = Path(__file__).resolve().parent.parent
