@@ -46,7 +46,7 @@ def run_page(page: Path) -> None:
 
 
 def draw_page(page: Path, pictures: Path) -> None:
-    """Run a page somewhere else and copy its PNG files here, with 200 colours: a third of the size."""
+    """Run a page somewhere else and copy its PNG files here, with 256 colours: a third of the size."""
     from PIL import Image
 
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
@@ -55,7 +55,8 @@ def draw_page(page: Path, pictures: Path) -> None:
         seconds = time.process_time() - began
         for picture in sorted(Path(folder).glob("*.png")):
             kept = pictures / picture.name
-            Image.open(picture).convert("RGB").quantize(200, method=Image.Quantize.MAXCOVERAGE).save(kept, optimize=True)
+            small = Image.open(picture).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=3)
+            small.save(kept, optimize=True)
             print(f"  {kept.name}: {kept.stat().st_size / 1000:.0f} kB")
     print(f"  {seconds:.1f} s of processor time")
 
