@@ -1,34 +1,25 @@
 """Every Python block in the README and the documentation runs."""
 
 import re
-import textwrap
 from pathlib import Path
 
 import pytest
+from docs.draw import NO_RUN, SLOW, is_slow, python_blocks, run_page
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(page for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")] if page.exists())
-BLOCK = re.compile(r"^(?P<indent> *)```python[^\n]*\n(?P<code>.*?)^(?P=indent)```", re.MULTILINE | re.DOTALL)
-NO_RUN = "<!-- no-run -->"
+PICTURE = re.compile(r"!\[[^\]]+\]\(\.\./images/course/([\w.-]+)\)")
 
 
-def python_blocks(text: str) -> list[tuple[int, str]]:
-    """(line number, code) of each Python block, but those right after a line `<!-- no-run -->`."""
-    blocks = []
-    for match in BLOCK.finditer(text):
-        before = text[: match.start()]
-        if not before.rstrip("\n").endswith(NO_RUN):
-            blocks.append((before.count("\n") + 2, textwrap.dedent(match["code"])))
-    return blocks
+def _case(page: Path):
+    marks = [pytest.mark.slow] if is_slow(page.read_text(encoding="utf-8")) else []
+    return pytest.param(page, id=page.relative_to(ROOT).as_posix(), marks=marks)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", [_case(page) for page in PAGES])
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    namespace = {"__name__": "__main__"}
-    for line, code in python_blocks(page.read_text(encoding="utf-8")):
-        padded = "\n" * (line - 1) + code  # a traceback then shows the line of the page
-        exec(compile(padded, str(page), "exec"), namespace)  # noqa: S102 our own documentation
+    run_page(page)
 
 
 def test_blocks_are_found_with_their_lines():
@@ -38,3 +29,20 @@ def test_blocks_are_found_with_their_lines():
 
 def test_marked_blocks_are_left_out():
     assert python_blocks(f"{NO_RUN}\n```python\n1 / 0\n```\n```python\nok = 1\n```\n") == [(6, "ok = 1\n")]
+
+
+def test_a_page_is_slow_if_its_first_lines_say_so():
+    assert is_slow(f"{SLOW}\n# Page\n\ntext\n")
+    assert not is_slow("# Page\n\ntext\n")
+    assert not is_slow(f"# Page\n\nSome pages are slow.\n\n{SLOW}\n")
+
+
+def test_pictures_of_the_course_are_drawn_by_the_pages_that_show_them():
+    shown = set()
+    for page in ROOT.glob("docs/course/*.md"):
+        text = page.read_text(encoding="utf-8")
+        for name in PICTURE.findall(text):
+            assert f'savefig("{name}"' in text, f"{page.name} shows {name} but does not draw it"
+            shown.add(name)
+    there = {path.name for path in ROOT.glob("docs/images/course/*.png")}
+    assert shown == there, "run docs/draw.py, and delete pictures that no page shows"
