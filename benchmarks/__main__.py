@@ -27,6 +27,7 @@ NAMES = (
     "ood",
     "active",
     "distance",
+    "methods",
     "import_time",
     "uci",
 )
