@@ -1,4 +1,4 @@
-"""`python -m benchmarks.figures`: write docs/figures.md from the records in benchmarks/results."""
+"""`python -m benchmarks.figures`: write docs/figures.md, and the costs in docs/choosing.md, from benchmarks/results."""
 
 import json
 from pathlib import Path
@@ -9,6 +9,8 @@ from benchmarks.uci import PUBLISHED
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "figures.md"
+CHOOSING = ROOT / "docs" / "choosing.md"
+BEGIN, END = "<!-- costs: python -m benchmarks.figures -->", "<!-- end of costs -->"
 
 AREAS = {
     "Training": ("mlp_step", "lenet_step", "ensemble_step", "ensemble_bde", "layout"),
@@ -78,6 +80,26 @@ def rows_of(record: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     if name.startswith("uci_"):
         return _uci(record)
     return known[name](record) if name in known else []
+
+
+def costs(results: Path = RESULTS) -> str:
+    """The table of `methods`, for docs/choosing.md."""
+    record = json.loads((results / "methods.json").read_text(encoding="utf-8"))
+    lines = ["| method | RMSE | NLL | 90% intervals cover | seconds | processor seconds | numbers stored |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for name, row in record["rows"].items():
+        scores = row["scores"]
+        cells = [f"{scores[s]['value']:.2f} ± {scores[s]['error']:.2f}" for s in ("rmse", "nll", "coverage")]
+        cells += [f"{row['seconds']:.1f}", f"{row['processor_seconds']:.1f}", f"{row['num_stored']:,}"]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    lines += ["", f"Load average {record['load_average']:g} on {record['machine']['cores']} cores, {record['date']}."]
+    return "\n".join(lines) + "\n"
+
+
+def with_costs(text: str) -> str:
+    """The text with the table between its two marks."""
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n\n{costs()}\n{END}{rest.split(END)[1]}"
 
 
 def _of_ratio(target: dict[str, Any]) -> tuple[str, str, str, str]:
@@ -152,3 +174,4 @@ def _word(met: bool) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    CHOOSING.write_text(with_costs(CHOOSING.read_text(encoding="utf-8")), encoding="utf-8")

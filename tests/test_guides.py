@@ -17,6 +17,11 @@ def test_figures_are_those_of_the_records():
     assert written == figures.page(), "docs/figures.md is out of date: run `python -m benchmarks.figures`"
 
 
+def test_costs_are_those_of_the_record():
+    text = figures.CHOOSING.read_text(encoding="utf-8")
+    assert text == figures.with_costs(text), "docs/choosing.md is out of date: run `python -m benchmarks.figures`"
+
+
 def test_missed_targets_are_shown_as_missed(tmp_path):
     record = json.loads((figures.RESULTS / "import_time.json").read_text(encoding="utf-8"))
     record["targets"][0] |= {"ratio": 9.0, "met": False}
