@@ -65,27 +65,29 @@ def main(arguments: list[str]) -> None:
     worked.append(time.process_time())
     processor = dict(zip(comparison, np.diff(worked).tolist(), strict=True))
     header, lines = comparison.table()
-    table = Table(*header, "processor s", title=f"{options.set}, split {options.split}: {comparison.heading}", title_justify="left")
+    table = Table(
+        *header,
+        "processor s",
+        title=f"{options.set}, split {options.split}: {comparison.heading}",
+        title_justify="left",
+    )
     for line in lines:
         table.add_row(*line, f"{processor[line[0]]:.1f}")
     console.print(table)
     load = os.getloadavg()[1]
     console.print(f"{seconds:.0f} s, of a processor {sum(processor.values()):.0f} s; load average {load:.1f}")
-    record = {
-        "title": f"{options.set}, split {options.split}, 50 hidden units",
-        "rows": {
-            name: {
-                "seconds": round(row.seconds, 2),
-                "processor_seconds": round(processor[name], 2),
-                "predict_seconds": round(row.predict_seconds, 2),
-                "num_stored": row.num_stored,
-                "scores": {s: {"value": row.scores[s].value, "error": row.scores[s].standard_error} for s in SCORES},
-            }
-            for name, row in comparison.items()
-            if row.failure is None
-        },
-        "seconds": round(seconds, 1),
-        "load_average": round(load, 2),
+    rows = {
+        name: {
+            "seconds": round(row.seconds, 2),
+            "processor_seconds": round(processor[name], 2),
+            "predict_seconds": round(row.predict_seconds, 2),
+            "num_stored": row.num_stored,
+            "scores": {s: {"value": row.scores[s].value, "error": row.scores[s].standard_error} for s in SCORES},
+        }
+        for name, row in comparison.items()
+        if row.failure is None
     }
+    title = f"{options.set}, split {options.split}, 50 hidden units"
+    record = {"title": title, "rows": rows, "seconds": round(seconds, 1), "load_average": round(load, 2)}
     path = report.write("methods", record)
     console.print(f"saved: benchmarks/results/{path.name}")

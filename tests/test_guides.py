@@ -2,9 +2,9 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-
 from benchmarks import figures
 from tests.test_docs import python_blocks
 
@@ -37,7 +37,7 @@ def test_the_new_method_has_at_most_60_lines():
 def test_the_new_method_keeps_all_promises():
     import marginax as mx
 
-    namespace = {"__name__": "__main__"}  # as in the documentation: a class is registered once
+    namespace: dict[str, Any] = {"__name__": "__main__"}  # as in the documentation: a class is registered once
     exec(NEW_METHOD, namespace)  # noqa: S102 our own documentation
     method = namespace["EllipticalSlice"](num_warmup=10, num_samples=20)
     mx.testing.check_method(method, mx.testing.linear_regression(3))
