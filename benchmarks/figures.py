@@ -32,8 +32,8 @@ INTRO = """# Figures against peers
 
 Every number here is a record of a benchmark, measured in one run against a named peer on the same machine, taking
 turns. `python -m benchmarks.figures` writes this page from the records in `benchmarks/results`, and a test compares the
-two, so it cannot say anything else than they do. Targets that are missed are shown as missed. How things are measured is
-in `benchmarks/README.md`.
+two, so it cannot say anything else than they do. Targets that are missed are shown as missed. How things are measured
+is in `benchmarks/README.md`.
 
 A ratio below 1 is ours over theirs: less time. Machine: {machine}.
 """
