@@ -28,6 +28,7 @@ NAMES = (
     "fidelity",
     "active",
     "distance",
+    "methods",
     "import_time",
     "uci",
 )

@@ -1,0 +1,43 @@
+"""The guides say what is so: tables made from records, a method of at most 60 lines that is right."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks import figures
+from tests.test_docs import python_blocks
+
+ROOT = Path(__file__).resolve().parent.parent
+NEW_METHOD = python_blocks((ROOT / "docs" / "new-method.md").read_text(encoding="utf-8"))[0][1]
+
+
+def test_figures_are_those_of_the_records():
+    written = figures.PAGE.read_text(encoding="utf-8")
+    assert written == figures.page(), "docs/figures.md is out of date: run `python -m benchmarks.figures`"
+
+
+def test_costs_are_those_of_the_record():
+    text = figures.CHOOSING.read_text(encoding="utf-8")
+    assert text == figures.with_costs(text), "docs/choosing.md is out of date: run `python -m benchmarks.figures`"
+
+
+def test_missed_targets_are_shown_as_missed(tmp_path):
+    record = json.loads((figures.RESULTS / "import_time.json").read_text(encoding="utf-8"))
+    record["targets"][0] |= {"ratio": 9.0, "met": False}
+    (tmp_path / "import_time.json").write_text(json.dumps(record), encoding="utf-8")
+    assert "| marginax / jax, equinox, optax | 9 | at most 1.5 | **missed** |" in figures.page(tmp_path)
+
+
+def test_the_new_method_has_at_most_60_lines():
+    assert len(NEW_METHOD.splitlines()) <= 60
+
+
+@pytest.mark.slow
+def test_the_new_method_keeps_all_promises():
+    import marginax as mx
+
+    namespace: dict[str, Any] = {"__name__": "__main__"}  # as in the documentation: a class is registered once
+    exec(NEW_METHOD, namespace)  # noqa: S102 our own documentation
+    method = namespace["EllipticalSlice"](num_warmup=10, num_samples=20)
+    mx.testing.check_method(method, mx.testing.linear_regression(3))
