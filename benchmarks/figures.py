@@ -18,11 +18,13 @@ AREAS = {
     "Variational inference and dropout": ("vi_step", "dropout_predict", "convnet_mnist"),
     "Laplace and evidence": ("laplace", "laplace_memory", "evidence"),
     "Predictions on the UCI sets": ("uci_concrete", "uci_concrete_VI", "uci_energy_VI"),
-    "Calibration": ("temperature",),
+    "Judging and deciding": ("temperature", "ood", "fidelity_boston", "active", "active_full", "distance"),
     "The rest": ("import_time", "scaling"),
 }
 COMMANDS = {
     "convnet_mnist": "convnet",
+    "fidelity_boston": "fidelity",
+    "active_full": '"active VariationRatios --full"',
     "uci_concrete": '"uci concrete"',
     "uci_concrete_VI": '"uci concrete --method VI"',
     "uci_energy_VI": '"uci energy --method VI"',
@@ -76,7 +78,6 @@ def rows_of(record: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     if "claims" in record:
         return [_of_claim(claim) for claim in record["claims"]]
     known = {"laplace_memory": _memory, "evidence": _evidence, "convnet_mnist": _convnet, "scaling": _scaling}
-    known |= {"temperature": _temperature}
     if name.startswith("uci_"):
         return _uci(record)
     return known[name](record) if name in known else []
@@ -142,14 +143,6 @@ def _scaling(record: dict[str, Any]) -> list[tuple[str, str, str, str]]:
         if isinstance(found, dict) and "sizes" in found:
             size, cost = (found[key][-1] / found[key][0] for key in ("sizes", "seconds"))
             rows.append((f"{name}: cost, for {size:.3g} times the size", f"{cost:.3g} times", "linear", ""))
-    return rows
-
-
-def _temperature(record: dict[str, Any]) -> list[tuple[str, str, str, str]]:
-    rows = []
-    for name, found in record["rows"].items():
-        target = ("below 0.02", _word(found["ece"] < 0.02)) if name == "Temperature" else ("", "")
-        rows.append((f"{name}: expected calibration error (NLL {found['nll']:.3f})", f"{found['ece']:.4f}", *target))
     return rows
 
 
