@@ -1,10 +1,10 @@
 """Are digits strange to a network that knows clothes? Fashion-MNIST in, MNIST out of distribution.
 
     make bench NAME=ood
-    make bench NAME="ood --epochs 3"
+    make bench NAME="ood --epochs 10"
 
-LeNet: one network, an ensemble of five, and dropout after every layer. Published AUROC: softmax of one network 0.843,
-of an ensemble of five 0.861, DUQ 0.955 (van Amersfoort et al., 2020).
+LeNet: one network, an ensemble of five, and dropout after every layer (20 draws); 5,000 test images of each kind.
+Published AUROC: softmax of one network 0.843, of an ensemble of five 0.861, DUQ 0.955 (van Amersfoort et al., 2020).
 """
 
 import argparse
@@ -23,14 +23,23 @@ SEEN = 10_000  # training images that the density of features is fitted to
 def main(arguments: list[str]) -> None:
     """Train, score, print a table, save the record."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks ood", description=__doc__)
-    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--rate", type=float, default=0.25, help="of dropout (default 0.25)")
     options = parser.parse_args(arguments)
     import marginax as mx
-    from marginax.evaluate import Energy, Entropy, Mahalanobis, MaxProbability, MutualInformation, accuracy, nll, ood
+    from marginax.evaluate import (
+        Energy,
+        Entropy,
+        Mahalanobis,
+        MaxProbability,
+        MutualInformation,
+        accuracy,
+        nll,
+        separate,
+    )
 
     (x, y), (x_test, y_test) = mx.data.load_fashion_mnist("train"), mx.data.load_fashion_mnist("test")
-    digits, _ = mx.data.load_mnist("test")
+    x_test, y_test, digits = x_test[::2], y_test[::2], mx.data.load_mnist("test")[0][::2]
     training = {"num_epochs": options.epochs, "optimiser": mx.infer.Adam(1e-3)}
 
     def fit(method: Any, dropout: float = 0.0, chains: int = 1) -> Any:
@@ -60,12 +69,14 @@ def main(arguments: list[str]) -> None:
         table.add_column(column, justify="left" if not column else "right")
     record: dict[str, Any] = {}
     for name, posterior in (("one network", single), ("ensemble of 5", ensemble), ("MC dropout", dropout)):
-        prediction = posterior.predict(x_test)
-        areas = {
-            score: ood(posterior, x_test, digits, how).auroc
-            for score, how in scores.items()
-            if not (score == "mutual information" and posterior.is_point)
-        }
+        num = 20 if name == "MC dropout" else None
+        prediction, strange = (posterior.predict(images, num_samples=num) for images in (x_test, digits))
+        areas = {}
+        for score, how in scores.items():
+            if score in ("energy", "Mahalanobis"):
+                areas[score] = separate(how.scores(posterior, x_test), how.scores(posterior, digits)).auroc
+            elif score != "mutual information" or not posterior.is_point:
+                areas[score] = separate(how.of(prediction), how.of(strange)).auroc
         record[name] = {
             "accuracy": float(accuracy(prediction, y_test)),
             "nll": float(nll(prediction, y_test)),
