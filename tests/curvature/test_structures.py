@@ -239,6 +239,7 @@ def _explicit_factors(case, site):
     return jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(case.x))
 
 
+@pytest.mark.slow
 def test_kronecker_factors_of_convolutions_are_second_moments_over_all_places():
     case = _case("convolutional")
     found = _curvature(case, Kronecker())
@@ -260,6 +261,7 @@ def test_kronecker_factors_of_convolutions_are_second_moments_over_all_places():
         start += exact.shape[0]
 
 
+@pytest.mark.slow
 def test_corrected_eigenvalues_are_nearer_to_the_block_than_products():
     case = _case("mlp")
     plain, corrected = (_matrix(_curvature(case, s)) for s in (Kronecker(), CorrectedKronecker()))
@@ -316,6 +318,7 @@ def test_monte_carlo_fisher_is_gauss_newton_on_average(likelihood):
     assert (np.abs(draws.mean(0) - np.diag(case.matrix)) < 5.5 * error + 1e-12).all()
 
 
+@pytest.mark.slow
 def test_low_rank_keeps_the_largest_eigenvalues():
     case = _case("mlp")
     values, vectors = np.linalg.eigh(case.matrix)

@@ -3,7 +3,7 @@
 import pytest
 from benchmarks.distance import ask_moons, ask_sine, methods
 
-QUICK = ("Laplace", "IVON")
+QUICK = ("IVON",)
 CASES = [
     pytest.param(method, id=name, marks=[] if name in QUICK else pytest.mark.slow) for name, method in methods().items()
 ]

@@ -13,6 +13,7 @@ from marginax.infer import LBFGS, MAP, VI, Laplace
 METHOD = Laplace(structure=Dense(), training=MAP(num_epochs=100, batch_size=None, optimiser=LBFGS()))
 
 
+@pytest.mark.slow
 def test_evidence_of_priors_is_that_of_linear_regression():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 2))

@@ -102,6 +102,7 @@ def test_p_values_are_uniform_for_uniform_ranks_and_tiny_for_others():
     calibration_of(rng.integers(0, 64, size=200)).check()
 
 
+@pytest.mark.slow
 def test_ties_are_broken_fairly():
     """A quantity that never varies has uniform ranks, not all zero."""
     found = testing.simulation_based_calibration(

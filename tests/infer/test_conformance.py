@@ -146,14 +146,12 @@ def name_of(case: Case) -> str:
     return case.name
 
 
-@pytest.mark.parametrize("case", CASES, ids=name_of)
+DEFAULT = ("MAP", "DeepEnsemble")  # the others need a minute or two in all
+PARAMS = [pytest.param(case, marks=[] if case.name in DEFAULT else pytest.mark.slow) for case in CASES + SLOW]
+
+
+@pytest.mark.parametrize("case", PARAMS, ids=name_of)
 def test_method_conforms(case):
-    check_method(case.method, **case.options)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", SLOW, ids=name_of)
-def test_method_that_is_slow_to_compile_conforms(case):
     check_method(case.method, **case.options)
 
 

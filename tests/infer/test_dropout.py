@@ -68,7 +68,11 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+DEFAULT = ("MCDropout", "GaussianDropout")
+PARAMS = [pytest.param(m, id=name, marks=[] if name in DEFAULT else pytest.mark.slow) for name, m in METHODS.items()]
+
+
+@pytest.mark.parametrize("method", PARAMS)
 def test_a_draw_is_a_network_and_predictions_average_draws(method):
     posterior = mx.fit(curve_model(), (X, Y), method, key=0, num_chains=2)
     assert isinstance(posterior, Stochastic)
@@ -133,6 +137,7 @@ def test_units_learn_how_sure_they_are():
     assert scales[1] < 0.7 * scales[0]
 
 
+@pytest.mark.slow
 def test_averaging_beats_weight_scaling_where_the_network_is_unsure():
     """Two classes that overlap: the average over dropout has a better likelihood than one pass with scaled weights."""
     rng = np.random.default_rng(0)

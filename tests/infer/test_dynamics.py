@@ -150,6 +150,7 @@ def test_langevin_acceptance_equals_the_ratio_of_densities_and_proposals():
     assert abs(float(info.acceptance) - float(jnp.exp(jnp.minimum(0.0, ratio)))) < 1e-5
 
 
+@pytest.mark.slow
 def test_no_u_turn_trajectories_are_those_of_blackjax():
     """Same step size, same scale: the same law of trajectory lengths and acceptance, the same efficiency."""
     import blackjax

@@ -73,6 +73,7 @@ def test_anchored_ensemble_is_exact_on_linear_regression():
     assert prediction.aleatoric == pytest.approx(truth.aleatoric, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_anchored_ensemble_is_exact_with_minibatches_and_temperature():
     method = AnchoredEnsemble(400, num_epochs=150, batch_size=9, optimiser=Adam(0.1))
     testing.check_moments(method, tempered(testing.linear_layer(2, num_examples=20)))

@@ -163,6 +163,7 @@ def test_control_variates_remove_the_noise_of_batches_from_a_normal_posterior():
     assert_law(draws_of(method, Minibatches(PROBLEM.data, BATCH)), VARIANCE / (1 - step / (4 * VARIANCE)))
 
 
+@pytest.mark.slow
 def test_control_variates_are_exact_when_the_last_batch_is_partial():
     step = 0.8 * VARIANCE
     method = SGLD(step_size=step, variance_reduction=ControlVariates(), **BUDGET | {"batch_size": 6})

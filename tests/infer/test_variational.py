@@ -77,6 +77,7 @@ def test_a_family_that_holds_the_posterior_reaches_the_evidence(family, toleranc
     np.testing.assert_allclose(covariance, problem.covariance, rtol=0.05, atol=0.02 * problem.covariance.max())
 
 
+@pytest.mark.slow
 def test_minibatches_and_their_divergence_leave_the_optimum_where_it_is():
     """The divergence is counted once for all data, whatever the size of the batches; a last batch that is short too."""
     problem = testing.linear_layer(3, num_examples=103, condition_number=5.0)

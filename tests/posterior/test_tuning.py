@@ -35,6 +35,7 @@ def wave():
     return model, x, y, mx.fit(model, (x, y), Laplace(training=TRAINING), key=0)
 
 
+@pytest.mark.slow
 def test_retraining_and_tuning_in_turn_finds_the_evidence_maximum_of_linear_regression(linear):
     model, x, y, _ = linear
     rule = Evidence(WholeNetwork(), noise=True)
