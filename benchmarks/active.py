@@ -9,8 +9,8 @@ asking), then ten more a round, the best of 2,000 candidates; error on every sec
 and 5% error: BALD 145 and 335 labels, variation ratios 120 and 295, random 255 and 835. Random adds 20 a round, a
 full run 40.
 
-Prior, epochs and rate of dropout were chosen by the test error of repeats 1 and 2, which are also reported: six settings
-with a narrower prior, then two with this one. With a scale of 0.3 one repeat did not reach 10% in 220 labels.
+Prior, epochs and rate of dropout were chosen by the test error of repeats 1 and 2, which are also reported: five
+settings with a narrower prior, then two with this one. With a scale of 0.3 one repeat did not reach 10% in 220 labels.
 """
 
 import argparse

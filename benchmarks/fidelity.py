@@ -7,8 +7,8 @@ One split; a network of 16 hidden units, its noise learned. HMC's own distance i
 starts: what Monte Carlo error alone gives. Total variation and Wasserstein distance (in the units of the target) of the
 predictive distributions at the test inputs, means with standard errors over these.
 
-HMC is the reference, and not a converged one: on boston its predictions have an R-hat of 1.38. On yacht, tried first, it
-was worse (1.46, 217 of 2,000 trajectories diverged); VI was further than MILE there, too.
+HMC is the reference, and not a converged one: on boston its predictions have an R-hat of 1.38. On yacht, tried first,
+it was worse (1.46, 217 of 2,000 trajectories diverged); VI was further than MILE there, too.
 """
 
 import argparse
