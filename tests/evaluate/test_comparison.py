@@ -62,13 +62,18 @@ def test_the_text_has_a_line_for_each_method(numbers):
 
 
 def test_best_is_least_for_losses_and_most_for_the_rest():
-    def row(nll, accuracy):
-        scores = {"nll": Score(nll, 0.1, 9), "accuracy": Score(accuracy, 0.1, 9)}
-        return ComparisonRow("", scores, None, 1.0, 1.0, None, 1)
+    def row(nll, accuracy, num_stored):
+        scores = {
+            name: Score(value, 0.1, 9) for name, value in (("nll", nll), ("accuracy", accuracy), ("coverage", 0.9))
+        }
+        return ComparisonRow("", scores, None, 1.0, 1.0, None, num_stored)
 
     test = mx.data.Arrays(np.zeros((1, 1)), np.zeros(1))
-    found = Comparison({"a": row(0.5, 0.7), "b": row(0.4, 0.6)}, {}, test, "")
+    found = Comparison({"a": row(0.5, 0.7, 9), "b": row(0.4, 0.6, 2)}, {}, test, "")
     assert (found.best(), found.best("accuracy")) == ("b", "a")
+    assert found.best("num_stored") == "b"
+    with pytest.raises(ValueError, match="column must be one that has a best"):
+        found.best("coverage")  # the most is not the best
     with pytest.raises(ValueError, match="column must be a score or a cost"):
         found.values_of("charm")
     with pytest.raises(KeyError, match="the names are a, b"):

@@ -22,7 +22,9 @@ from marginax.model import Model
 from marginax.posterior import AbstractPosterior, describe
 
 _SHOWN = ("accuracy", "rmse", "nll", "brier", "crps", "ece", "calibration_error", "coverage")  # in a line of the table
-_BEST_IS_LEAST = ("rmse", "mae", "nll", "crps", "interval_score", "calibration_error", "brier", "ece", "seconds")
+_LOSSES = ("rmse", "mae", "nll", "crps", "interval_score", "calibration_error", "brier", "ece")
+_COSTS = ("seconds", "predict_seconds", "megabytes", "num_stored")
+_GAINS = ("accuracy", "auroc", "ood")
 
 
 @register
@@ -91,9 +93,11 @@ class Comparison(Mapping[str, ComparisonRow]):
         return found
 
     def best(self, column: str = "nll") -> str:
-        """The method of the best value."""
+        """The method of the best value: least of a loss or a cost, most of accuracy, auroc and ood."""
+        if column not in (*_LOSSES, *_COSTS, *_GAINS):
+            raise ValueError(f"column must be one that has a best, such as nll or seconds, got {column!r}")
         values = self.values_of(column)
-        return (min if column in _BEST_IS_LEAST else max)(values, key=lambda name: values[name])
+        return (max if column in _GAINS else min)(values, key=lambda name: values[name])
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Names of columns, and a line of cells for each method."""
