@@ -1,5 +1,6 @@
 """What regressor and classifier share: columns to numbers, a network, a method, a posterior."""
 
+import abc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +28,7 @@ _LEAST_ROWS, _MOST_ROWS = 64, 4096
 _RUN, _POSTERIOR = "run", "posterior"
 
 
-class BayesianEstimator(BaseEstimator):
+class BayesianEstimator(BaseEstimator, abc.ABC):
     """Constructor, files and the path from a table to a prediction; see the regressor for the arguments."""
 
     def __init__(
@@ -136,13 +137,13 @@ class BayesianEstimator(BaseEstimator):
 
     # ---- what the two kinds of estimator say differently
 
+    @abc.abstractmethod
     def _check_targets(self, y: Any) -> np.ndarray:
         """Targets as an array of numbers."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _prepare(self, x: np.ndarray, targets: np.ndarray) -> tuple[Arrays, AbstractLikelihood, int]:
         """Data as the model sees them, the likelihood, and how many outputs the network needs."""
-        raise NotImplementedError
 
     # ---- the path of the data
 
