@@ -8,7 +8,7 @@ import importlib
 from types import ModuleType
 
 from marginax import curvature, data, infer, nets, posterior, predict
-from marginax.files import register, register_function
+from marginax.files import register, register_function, register_on_demand
 from marginax.infer import LargestVariance, fit, resume, use_cores
 from marginax.model import All, LastLayer, Model, Paths, likelihoods, priors
 from marginax.posterior import load
@@ -17,6 +17,10 @@ __version__ = "0.1.0"
 
 # They bring SciPy and friends, so they wait until somebody asks.
 _ON_DEMAND = ("decide", "estimators", "evaluate", "plot", "report", "testing")
+
+
+for _name in ("estimators", "evaluate", "decide"):
+    register_on_demand(lambda name=_name: importlib.import_module(f"marginax.{name}"))
 
 
 def __getattr__(name: str) -> ModuleType:

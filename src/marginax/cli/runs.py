@@ -17,7 +17,7 @@ _FOLDER = "held_out"
 FIT = "fit"  # the estimator, its checkpoints and its posterior
 
 
-@register
+@register("table/column")
 class Column(eqx.Module):
     """A column of a table as plain data: numbers, texts (None where missing), or dates as nanoseconds since 1970."""
 

@@ -11,7 +11,7 @@ from marginax.curvature.jacobians import Jacobian, Outer, Plain, Zero, take_entr
 from marginax.files import register
 
 
-@register
+@register("covariance/kronecker")
 class KroneckerCovariance(AbstractCovariance):
     r"""Covariance of a matrix W (raveled by rows) that is diagonal in the basis $Q_l \otimes Q_r$.
 
@@ -64,7 +64,7 @@ class KroneckerCovariance(AbstractCovariance):
         return (basis * self.scale.ravel() ** 2) @ basis.T
 
 
-@register
+@register("covariance/fixed")
 class FixedCovariance(AbstractCovariance):
     """Parameters that stay at their mean.
 
@@ -108,7 +108,7 @@ class FixedCovariance(AbstractCovariance):
         return jnp.zeros((self.num, self.num))
 
 
-@register
+@register("covariance/block")
 class BlockCovariance(AbstractCovariance):
     """Independent blocks, one after the other.
 
@@ -162,7 +162,7 @@ class BlockCovariance(AbstractCovariance):
         return jax.scipy.linalg.block_diag(*(block.dense() for block in self.blocks))
 
 
-@register
+@register("covariance/subset")
 class SubsetCovariance(AbstractCovariance):
     """Some parameters move, in the order of another covariance; the others stay at their mean.
 

@@ -48,7 +48,7 @@ class AbstractCovariance(eqx.Module):
         """The matrix itself, for small sizes and tests."""
 
 
-@register
+@register("covariance/diagonal")
 class DiagonalCovariance(AbstractCovariance):
     """Independent parameters.
 
@@ -91,7 +91,7 @@ class DiagonalCovariance(AbstractCovariance):
         return jnp.diag(self.scale**2)
 
 
-@register
+@register("covariance/low_rank")
 class LowRankCovariance(AbstractCovariance):
     r"""$\mathrm{diag}(s^2) + U U^\top$ with few columns in U.
 
@@ -144,7 +144,7 @@ class LowRankCovariance(AbstractCovariance):
         return jnp.diag(self.scale**2) + self.factor @ self.factor.T
 
 
-@register
+@register("covariance/reduced")
 class ReducedCovariance(AbstractCovariance):
     r"""$D (I - V\,\mathrm{diag}(r)\,V^	op) D$: independent parameters that are known better in a few directions.
 
@@ -199,7 +199,7 @@ class ReducedCovariance(AbstractCovariance):
         return self.scale[:, None] * inner * self.scale
 
 
-@register
+@register("covariance/dense")
 class DenseCovariance(AbstractCovariance):
     """A full matrix by its Cholesky factor.
 
@@ -249,7 +249,7 @@ class DenseCovariance(AbstractCovariance):
         return self.cholesky @ self.cholesky.T
 
 
-@register
+@register("covariance/kept")
 class KeptCovariance(AbstractCovariance):
     """Some parameters of another covariance; the others stay at their mean.
 

@@ -36,7 +36,7 @@ class AbstractKind(eqx.Module):
         """(outputs, target, key) of an example -> columns whose outer products are the curvature of the outputs."""
 
 
-@register
+@register("curvature_kind/ggn")
 class GGN(AbstractKind):
     """Generalised Gauss-Newton: the Fisher information of the outputs, exactly."""
 
@@ -49,7 +49,7 @@ class GGN(AbstractKind):
         return lambda output, y, key: model.likelihood.fisher_root(output, params.likelihood)
 
 
-@register
+@register("curvature_kind/empirical_fisher")
 class EmpiricalFisher(AbstractKind):
     """Outer products of the gradients at the observed targets."""
 
@@ -63,7 +63,7 @@ class EmpiricalFisher(AbstractKind):
         return lambda output, y, key: _score(model, params, output, y)[:, None]
 
 
-@register
+@register("curvature_kind/monte_carlo_fisher")
 class MonteCarloFisher(AbstractKind):
     """Outer products of gradients at targets that the model draws: unbiased for the GGN.
 
@@ -94,7 +94,7 @@ class MonteCarloFisher(AbstractKind):
         return draw
 
 
-@register
+@register("curvature_kind/hessian")
 class Hessian(AbstractKind):
     """The second derivative of the negative log likelihood, by products with vectors; for `Dense` and the like."""
 

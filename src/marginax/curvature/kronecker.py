@@ -23,7 +23,7 @@ class FactorSums(eqx.Module):
     plain: dict[int, Array]
 
 
-@register
+@register("structure/kronecker")
 class Kronecker(AbstractStructure):
     r"""Kronecker factors (KFAC; Martens & Grosse, 2015): $\frac1N \sum a a^\top \otimes \sum g g^\top$ per weight.
 
@@ -98,7 +98,7 @@ class CorrectedSums(eqx.Module):
     values: list[Array]
 
 
-@register
+@register("structure/ekfac")
 class CorrectedKronecker(AbstractStructure):
     """Kronecker factors with corrected eigenvalues (EKFAC; George et al., 2018): exact on the diagonal of their basis.
 

@@ -38,7 +38,7 @@ class AbstractCurvature(eqx.Module):
         """The matrix times a number."""
 
 
-@register
+@register("curvature/diagonal")
 class DiagonalCurvature(AbstractCurvature):
     """The diagonal alone.
 
@@ -62,7 +62,7 @@ class DiagonalCurvature(AbstractCurvature):
         return DiagonalCurvature(self.values * factor)
 
 
-@register
+@register("curvature/kronecker")
 class FactoredCurvature(AbstractCurvature):
     r"""Diagonal in the basis $Q_l \otimes Q_r$. The prior's precision is taken as its mean over the leaf.
 
@@ -90,7 +90,7 @@ class FactoredCurvature(AbstractCurvature):
         return FactoredCurvature(self.left, self.right, self.values * factor)
 
 
-@register
+@register("curvature/dense")
 class DenseCurvature(AbstractCurvature):
     """The matrix itself.
 
@@ -120,7 +120,7 @@ class DenseCurvature(AbstractCurvature):
         return DenseCurvature(self.matrix * factor)
 
 
-@register
+@register("curvature/low_rank")
 class ReducedCurvature(AbstractCurvature):
     r"""$G G^\top$ with few columns in G: few directions of which the data say anything.
 
@@ -146,7 +146,7 @@ class ReducedCurvature(AbstractCurvature):
         return ReducedCurvature(self.factor * jnp.sqrt(factor))
 
 
-@register
+@register("curvature/block")
 class BlockCurvature(AbstractCurvature):
     """Blocks one after the other.
 

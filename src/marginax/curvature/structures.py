@@ -84,7 +84,7 @@ class AbstractStructure(eqx.Module):
         """Numbers to be held at a time, and multiplications in all, besides those through the network."""
 
 
-@register
+@register("structure/diagonal")
 class Diagonal(AbstractStructure):
     """The diagonal alone: every weight by itself."""
 
@@ -108,7 +108,7 @@ class Diagonal(AbstractStructure):
         return 3 * plan.size, extent.num_examples * extent.num_columns * plan.size
 
 
-@register
+@register("structure/dense")
 class Dense(AbstractStructure):
     """All of it: exact, and quadratic in the number of weights."""
 
@@ -132,7 +132,7 @@ class Dense(AbstractStructure):
         return 4 * plan.size**2, work + plan.size**3
 
 
-@register
+@register("structure/block_diagonal")
 class BlockDiagonal(AbstractStructure):
     """A dense block for each layer, its weight and bias together; layers are independent."""
 
@@ -175,7 +175,7 @@ class DirectionSums(eqx.Module):
     product: Array
 
 
-@register
+@register("structure/low_rank")
 class LowRank(AbstractStructure):
     """The largest eigenvalues and their eigenvectors, by products with vectors: no matrix is ever held.
 
@@ -239,7 +239,7 @@ class RowSums(eqx.Module):
     num: Array
 
 
-@register
+@register("structure/function_space")
 class Functional(AbstractStructure):
     """All of the curvature, held by examples instead of by weights: the Gaussian process view, for small data.
 

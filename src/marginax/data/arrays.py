@@ -13,7 +13,7 @@ from marginax.data.scaling import Scaling, scaling_of
 from marginax.files import register
 
 
-@register
+@register("data/spec")
 class DataSpec(eqx.Module):
     """What a posterior remembers of its data: shapes, size and scaling, never the values."""
 
@@ -31,7 +31,7 @@ class DataSpec(eqx.Module):
         return x
 
 
-@register
+@register("data/arrays")
 class Arrays(eqx.Module):
     """A data set in memory, in the units that the model sees, with the scaling that led there.
 

@@ -13,7 +13,7 @@ from marginax.data.sources import AbstractSource, Batch
 from marginax.files import register
 
 
-@register
+@register("data/growing_minibatches")
 class GrowingMinibatches(AbstractSource):
     """Minibatches whose number of rows N is an array, so that fits to more and more rows share one program.
 

@@ -17,7 +17,7 @@ from marginax.data.sources import AbstractSource, Batch
 from marginax.files import register
 
 
-@register
+@register("data/mapped_files")
 class MappedFiles(AbstractSource):
     """Shuffled minibatches from two memory-mapped .npy files (x, one row per example, and y).
 

@@ -9,7 +9,7 @@ from jaxtyping import Array
 from marginax.files import register
 
 
-@register
+@register("data/scaling")
 class Scaling(eqx.Module):
     """Affine maps of inputs and targets: x = x_shift + x_factor * x_standard, and the same for y.
 

@@ -68,7 +68,7 @@ class AbstractSource(eqx.Module):
         """The first rows, for checks before anything is compiled."""
 
 
-@register
+@register("data/full_batch")
 class FullBatch(AbstractSource):
     """Every step sees all the data.
 
@@ -104,7 +104,7 @@ class FullBatch(AbstractSource):
         return np.asarray(self.data.x[:num]), np.asarray(self.data.y[:num])
 
 
-@register
+@register("data/minibatches")
 class Minibatches(AbstractSource):
     """Shuffled epochs of full batches; an epoch that does not divide evenly runs on into the next.
 

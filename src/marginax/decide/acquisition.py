@@ -89,7 +89,7 @@ class AbstractPointwise(AbstractAcquisition):
         return _best(self.scores(posterior.predict(x, num_samples=num_samples)), num, key)
 
 
-@register
+@register("acquisition/entropy")
 class Entropy(AbstractPointwise):
     """Entropy of the averaged probabilities: what is unsure for any reason, noise included.
 
@@ -107,7 +107,7 @@ class Entropy(AbstractPointwise):
             return entropy_of(np.log(_average(prediction)))
 
 
-@register
+@register("acquisition/variation_ratios")
 class VariationRatios(AbstractPointwise):
     """One less the probability of the most probable class.
 
@@ -120,7 +120,7 @@ class VariationRatios(AbstractPointwise):
         return 1 - _average(prediction).max(axis=-1)
 
 
-@register
+@register("acquisition/bald")
 class BALD(AbstractPointwise):
     """Mutual information of the label and the parameters: what the draws disagree about (Houlsby et al., 2011).
 
@@ -143,7 +143,7 @@ class BALD(AbstractPointwise):
         return mutual_information(_by_draw(prediction))
 
 
-@register
+@register("acquisition/predictive_variance")
 class PredictiveVariance(AbstractPointwise):
     """Variance of the target, noise included; of several outputs the sum, which is the trace of their covariance.
 
@@ -162,7 +162,7 @@ class PredictiveVariance(AbstractPointwise):
         return _by_draw(prediction).var(axis=0).sum(axis=-1)
 
 
-@register
+@register("acquisition/predictive_covariance")
 class PredictiveCovariance(AbstractAcquisition):
     """Numbers that tell most about the function together, by their covariance over draws.
 
@@ -185,7 +185,7 @@ class PredictiveCovariance(AbstractAcquisition):
         return Query(order[rows], totals)
 
 
-@register
+@register("acquisition/batch_bald")
 class BatchBALD(AbstractAcquisition):
     """Mutual information of all labels of a batch and the parameters (Kirsch, van Amersfoort & Gal, 2019).
 
@@ -229,7 +229,7 @@ class BatchBALD(AbstractAcquisition):
         return self.choose(probs, num, weights=weights, key=key)
 
 
-@register
+@register("acquisition/epig")
 class EPIG(AbstractAcquisition):
     """Mutual information of the label and the label of a target, on average (Bickford Smith et al., 2023).
 
@@ -270,7 +270,7 @@ class EPIG(AbstractAcquisition):
         return _best(self.scores(probs[:, : len(x)], probs[:, len(x) :], weights=weights), num, key)
 
 
-@register
+@register("acquisition/random")
 class Random(AbstractAcquisition):
     """Any input, each with the same probability."""
 

@@ -24,7 +24,7 @@ from marginax.predict.labels import check_labels
 _ROUNDING = 1 - 1e-12  # (n + 1) * level may be a whole number and a hair
 
 
-@register
+@register("conformal/intervals")
 class ConformalIntervals(eqx.Module):
     """Intervals for numbers, from `conformalise`. It keeps the scores, so that any level can be asked for.
 
@@ -55,7 +55,7 @@ class ConformalIntervals(eqx.Module):
         return rule.interval(prediction, bounds)
 
 
-@register
+@register("conformal/sets")
 class ConformalSets(eqx.Module):
     """Sets of classes, from `conformalise`. It keeps the scores, so that any level can be asked for.
 

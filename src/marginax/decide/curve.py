@@ -10,7 +10,7 @@ from marginax.files import register
 from marginax.predict import RegressionPrediction
 
 
-@register
+@register("active/learning_curve")
 class LearningCurve(eqx.Module):
     """A point for each round of active learning.
 

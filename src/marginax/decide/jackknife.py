@@ -23,7 +23,7 @@ from marginax.predict import RegressionPrediction
 _CHUNK = 2**22  # numbers of the table (training rows x new inputs) to have in memory at a time
 
 
-@register
+@register("conformal/jackknife_plus")
 class JackknifePlus(eqx.Module):
     """Intervals for numbers, from `jackknife_plus`.
 

@@ -13,7 +13,7 @@ from marginax.files import register
 Oracle = Callable[[np.ndarray], Any]
 
 
-@register
+@register("active/known_labels")
 class KnownLabels(eqx.Module):
     """An oracle for experiments: the labels are there, and given when asked for.
 

@@ -11,7 +11,7 @@ from marginax.data.arrays import as_numeric
 from marginax.files import register
 
 
-@register
+@register("active/pool")
 class Pool(eqx.Module):
     """Many inputs, and the labels of a few; frozen, so that `label` gives a new one.
 

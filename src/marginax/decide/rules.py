@@ -41,7 +41,7 @@ class AbstractSetRule(eqx.Module):
         """How strange each class would be; a key for rules that draw random numbers, None for others."""
 
 
-@register
+@register("conformal_rule/absolute_residual")
 class AbsoluteResidual(AbstractIntervalRule):
     r"""$|y - \mu(x)|$: intervals of one width for all inputs (Papadopoulos et al., 2002; Lei et al., 2018).
 
@@ -63,7 +63,7 @@ class AbsoluteResidual(AbstractIntervalRule):
         return mean - bound, mean + bound
 
 
-@register
+@register("conformal_rule/normalised")
 class Normalised(AbstractIntervalRule):
     r"""$|y - \mu(x)| / \sigma(x)$: intervals in proportion to the predictive standard deviation (Lei et al., 2018).
 
@@ -88,7 +88,7 @@ class Normalised(AbstractIntervalRule):
         return mean - half, mean + half
 
 
-@register
+@register("conformal_rule/cqr")
 class CQR(AbstractIntervalRule):
     r"""$\max(l(x) - y,\ y - u(x))$: a predicted interval made wider or narrower (Romano et al., 2019).
 
@@ -135,7 +135,7 @@ class CQR(AbstractIntervalRule):
         return lower, upper
 
 
-@register
+@register("conformal_rule/lac")
 class LAC(AbstractSetRule):
     r"""$1 - p(y \mid x)$: classes above one threshold, the smallest sets on average (Sadinle et al., 2019).
 
@@ -150,7 +150,7 @@ class LAC(AbstractSetRule):
         return 1 - probs
 
 
-@register
+@register("conformal_rule/aps")
 class APS(AbstractSetRule):
     r"""The probability of the class and of all more probable ones: adaptive sets (Romano et al., 2020).
 
@@ -170,7 +170,7 @@ class APS(AbstractSetRule):
         return _put_back(cumulative, order)
 
 
-@register
+@register("conformal_rule/raps")
 class RAPS(AbstractSetRule):
     r"""`APS` with a price for every class beyond the first few: smaller sets (Angelopoulos et al., 2021).
 
@@ -198,7 +198,7 @@ class RAPS(AbstractSetRule):
         return APS().scores(probs, key=key) + _put_back(self.penalty * np.broadcast_to(beyond, probs.shape), order)
 
 
-@register
+@register("conformal_rule/randomised")
 class Randomised(AbstractSetRule):
     r"""A random part of the class's own probability does not count: coverage is exact, not only at least the level.
 
@@ -225,7 +225,7 @@ class Randomised(AbstractSetRule):
         return self.rule.scores(probs) - draw_uniform(key, len(probs))[:, None] * probs
 
 
-@register
+@register("conformal_rule/mondrian")
 class Mondrian(eqx.Module):
     """A quantile for each group, so that coverage holds within every group (Vovk et al., 2005).
 
@@ -244,7 +244,7 @@ class Mondrian(eqx.Module):
             raise TypeError(f"rule of Mondrian must be a rule such as Normalised() or LAC(), got {self.rule!r}")
 
 
-@register
+@register("conformal_rule/per_class")
 class PerClass(eqx.Module):
     """A quantile for each class, so that coverage holds for the inputs of every class (Vovk et al., 2005).
 

@@ -41,7 +41,7 @@ class AbstractRiskBound(eqx.Module):
         """What the expected loss exceeds with probability at most `doubt`, given the total of num >= 1 losses."""
 
 
-@register
+@register("selective/clopper_pearson")
 class ClopperPearson(AbstractRiskBound):
     """The exact binomial bound, for losses that are 0 or 1: selection with guaranteed risk (Geifman & El-Yaniv, 2017).
 
@@ -70,7 +70,7 @@ class ClopperPearson(AbstractRiskBound):
         return np.where(total < num, special.betaincinv(total + 1, np.maximum(num - total, 1), 1 - doubt), 1.0)
 
 
-@register
+@register("selective/hoeffding")
 class Hoeffding(AbstractRiskBound):
     """A bound for any losses between 0 and a largest one (Hoeffding, 1963).
 
@@ -103,7 +103,7 @@ class Hoeffding(AbstractRiskBound):
         return np.asarray(total / num + self.max_loss * np.sqrt(-math.log(doubt) / (2 * num)))
 
 
-@register
+@register("selective/threshold")
 @dataclass(frozen=True)
 class Threshold:
     """Where to stop accepting, from `RiskCoverage.threshold`; for `select`.

@@ -28,7 +28,7 @@ from marginax.posterior import AbstractPosterior, load
 from marginax.posterior.storage import decode_model, encode_model
 
 
-@register
+@register("active/plan")
 class Plan(eqx.Module):
     """How a study is run; see `learn_actively`."""
 
@@ -42,7 +42,7 @@ class Plan(eqx.Module):
     num_samples: int | None
 
 
-@register
+@register("active/state")
 class StudyState(eqx.Module):
     """Where a study stands.
 

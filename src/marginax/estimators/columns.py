@@ -21,7 +21,7 @@ MISSING = "(missing)"
 _DAY = np.timedelta64(1, "D")
 
 
-@register
+@register("table/column_encoder")
 class ColumnEncoder(eqx.Module):
     """How each column becomes numbers, by ordinary scikit-learn transformers.
 

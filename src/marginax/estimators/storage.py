@@ -16,7 +16,7 @@ _FOLDER = "estimator"
 _FITTED = {"classes_", "encoder_", "feature_names_in_", "method_", "n_features_in_", "reason_"}
 
 
-@register
+@register("table/items")
 class Items(eqx.Module):
     """An array of texts or of objects, such as names of columns and classes, as plain items."""
 

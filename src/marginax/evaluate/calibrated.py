@@ -14,7 +14,7 @@ from marginax.posterior import AbstractPosterior, FitRecord, Summary
 from marginax.posterior.posterior import LinearParts
 
 
-@register
+@register("posterior/calibrated")
 class Calibrated(AbstractPosterior):
     """A posterior whose predictions go through a calibrator; save it, and `mx.load` brings both back.
 

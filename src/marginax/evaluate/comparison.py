@@ -27,7 +27,7 @@ _COSTS = ("seconds", "predict_seconds", "megabytes", "num_stored")
 _GAINS = ("accuracy", "auroc", "ood")
 
 
-@register
+@register("comparison/row")
 class ComparisonRow(eqx.Module):
     """What one method is worth, and what it costs.
 

@@ -25,7 +25,7 @@ from marginax.files import register
 _MOST = math.log(1e4)  # of the log temperature, either way
 
 
-@register
+@register("calibrator/temperature")
 class TemperatureCalibrator(AbstractClassCalibrator):
     """Log probabilities divided by a temperature; from `Temperature`.
 
@@ -41,7 +41,7 @@ class TemperatureCalibrator(AbstractClassCalibrator):
         return log_softmax(log_probs / self.temperature)
 
 
-@register
+@register("calibration/temperature")
 class Temperature(AbstractRecalibration):
     r"""One temperature for all classes, $p' \propto p^{1/T}$, by maximum likelihood (Guo et al., 2017).
 
@@ -59,7 +59,7 @@ class Temperature(AbstractRecalibration):
         return TemperatureCalibrator(math.exp(log_temperature), log_probs.shape[1])
 
 
-@register
+@register("calibrator/bayesian_temperature")
 class BayesianTemperatureCalibrator(AbstractClassCalibrator):
     """Probabilities averaged over a posterior of the temperature; from `BayesianTemperature`.
 
@@ -80,7 +80,7 @@ class BayesianTemperatureCalibrator(AbstractClassCalibrator):
         return log_softmax(total)
 
 
-@register
+@register("calibration/bayesian_temperature")
 class BayesianTemperature(AbstractRecalibration):
     r"""A temperature that is not quite known: $\log T \sim N(0, s^2)$, and predictions average over its posterior.
 
@@ -124,7 +124,7 @@ class BayesianTemperature(AbstractRecalibration):
         return BayesianTemperatureCalibrator(np.exp(grid[weights > 0]), weights[weights > 0], log_probs.shape[1])
 
 
-@register
+@register("calibrator/vector")
 class VectorCalibrator(AbstractClassCalibrator):
     """Log probabilities scaled and shifted class by class; from `VectorScaling`.
 
@@ -142,7 +142,7 @@ class VectorCalibrator(AbstractClassCalibrator):
         return log_softmax(self.factors * log_probs + self.shifts)
 
 
-@register
+@register("calibration/vector")
 class VectorScaling(AbstractRecalibration):
     r"""A factor and a shift for each class, $p'_k \propto e^{b_k} p_k^{w_k}$, by maximum likelihood (Guo et al., 2017).
 

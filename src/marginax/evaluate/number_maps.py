@@ -22,7 +22,7 @@ from marginax.predict.normal_outputs import NormalOutputs
 _MOST = 8.0  # of the log factor beyond that of a normal, either way
 
 
-@register
+@register("calibrator/variance")
 class VarianceCalibrator(AbstractCalibrator):
     r"""Predictions made wider or narrower around their means, $y' = \mu + s (y - \mu)$; from `VarianceScaling`.
 
@@ -47,7 +47,7 @@ class VarianceCalibrator(AbstractCalibrator):
         return _widen(numbers, self.factor)
 
 
-@register
+@register("calibration/variance")
 class VarianceScaling(AbstractRecalibration):
     r"""One factor of the predictive standard deviation, by maximum likelihood (Laves et al., 2020).
 
@@ -89,7 +89,7 @@ class VarianceScaling(AbstractRecalibration):
         return VarianceCalibrator(math.exp(float(best.x)))
 
 
-@register
+@register("calibrator/quantile")
 class QuantileCalibrator(AbstractCalibrator):
     """Predicted probabilities of "at most y" replaced by how often that was so; from `QuantileRecalibration`.
 
@@ -108,7 +108,7 @@ class QuantileCalibrator(AbstractCalibrator):
         return RecalibratedPrediction(_one_real_number(prediction), self.knots, self.levels)
 
 
-@register
+@register("calibration/quantile")
 class QuantileRecalibration(AbstractRecalibration):
     r"""An ascending map of the predictive distribution function, $R(F(y))$ (Kuleshov, Fenner & Ermon, 2018).
 

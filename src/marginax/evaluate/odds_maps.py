@@ -12,7 +12,7 @@ from marginax.files import register
 _MOST_STEPS = 200
 
 
-@register
+@register("calibrator/odds")
 class OddsCalibrator(AbstractClassCalibrator):
     r"""$\log \frac{p'}{1 - p'} = a \log p - b \log(1 - p) + c$; from `Platt` and `Beta`.
 
@@ -40,7 +40,7 @@ class OddsCalibrator(AbstractClassCalibrator):
         return found - np.logaddexp.reduce(found, axis=1, keepdims=True)
 
 
-@register
+@register("calibration/platt")
 class Platt(AbstractRecalibration):
     r"""Logistic regression on the log odds of two classes, $a \log\frac{p}{1-p} + c$ (Platt, 1999).
 
@@ -62,7 +62,7 @@ class Platt(AbstractRecalibration):
         return OddsCalibrator(np.array([slope]), np.array([slope]), np.array([shift]), 2)
 
 
-@register
+@register("calibration/beta")
 class Beta(AbstractRecalibration):
     r"""$a \log p - b \log(1 - p) + c$ as log odds, with $a, b \ge 0$, by maximum likelihood (Kull et al., 2017).
 
@@ -83,7 +83,7 @@ class Beta(AbstractRecalibration):
         return OddsCalibrator(maps[:, 0], maps[:, 1], maps[:, 2], num_classes)
 
 
-@register
+@register("calibrator/isotonic")
 class IsotonicCalibrator(AbstractClassCalibrator):
     """Probabilities through an ascending map, linear between knots; from `Isotonic`.
 
@@ -109,7 +109,7 @@ class IsotonicCalibrator(AbstractClassCalibrator):
             return np.log(found)
 
 
-@register
+@register("calibration/isotonic")
 class Isotonic(AbstractRecalibration):
     """The ascending map with the least squared error, from scikit-learn (Zadrozny & Elkan, 2002).
 

@@ -52,7 +52,7 @@ class AbstractScore:
         return self.value >= float(other) if isinstance(other, AbstractScore | numbers.Real) else NotImplemented
 
 
-@register
+@register("score/score")
 @dataclass(frozen=True, eq=False, repr=False)
 class Score(AbstractScore):
     """A score over rows.

@@ -6,7 +6,7 @@ the registry; nothing is unpickled, and nothing is imported by a name found in a
 
 from marginax.files.error import FileError
 from marginax.files.growing import GrowingArrays, GrowingFile
-from marginax.files.registry import register, register_function
+from marginax.files.registry import register, register_function, register_on_demand
 from marginax.files.store import load_tree, read_arrays, read_bundle, save_tree, write_arrays, write_bundle
 from marginax.files.tree import decode, encode
 
@@ -21,6 +21,7 @@ __all__ = [
     "read_bundle",
     "register",
     "register_function",
+    "register_on_demand",
     "save_tree",
     "write_arrays",
     "write_bundle",

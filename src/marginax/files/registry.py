@@ -1,12 +1,12 @@
 """Which classes and functions may be stored in files, and under which names.
 
-A file holds names; the registry turns a name into a class or a function that the running program already has.
+A file holds names; the registry turns a name into a class or a function that the running program already has. Names are
+frozen: a class may be moved and renamed, its name in files stays (`files/format_1.py` has those of the first version).
 Equinox layers, Optax states and the usual activations are known from the start (looked up on first use).
 """
 
 import dataclasses
 import functools
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -21,20 +21,18 @@ __all__ = [
     "function_named",
     "register",
     "register_function",
+    "register_on_demand",
 ]
 
-_T = TypeVar("_T", bound=type)
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _classes: dict[str, type] = {}
+_names: dict[str, str] = {}  # by where a class is defined
+_on_demand: list[Callable[[], object]] = []
 _functions: dict[str, Callable[..., Any]] = {}
 
 # Prefixes of the names of the built-in entries, so that a user's `MLP` never meets Equinox's.
 _RESERVED = ("eqx.", "jax.", "jnp.", "lax.", "optax.")
-
-# Our own modules that wait until somebody asks: they are loaded for a name that nobody knows yet. The list is fixed;
-# a file cannot add to it.
-_ON_DEMAND = ("marginax.evaluate", "marginax.decide")
 
 # fmt: off
 _ACTIVATIONS = (
@@ -52,34 +50,39 @@ _LAX_FUNCTIONS = (
 # fmt: on
 
 
-def register(cls: _T) -> _T:
+def register(name: str | type) -> Any:
     """Let instances of a class be stored in files (class decorator).
 
-    The class is known in files by its bare name (our own classes by module and name, as in `priors.Laplace`).
-    Defining the same class again (a notebook cell that is run twice) replaces it; another class of the same
-    name is an error.
+    The name is what files hold, and stays when the class is moved or renamed: `@register("prior/normal")`. Without a
+    name, as `@register`, a class is known by its own. Defining the same class again (a notebook cell that is run twice)
+    replaces it; another class under the same name is an error.
 
     Args:
-        cls: An `equinox.Module`, a dataclass or a `NamedTuple`.
+        name: The name in files; or the class, an `equinox.Module`, a dataclass or a `NamedTuple`.
 
     Returns:
-        The class, unchanged.
+        The class, unchanged, or what decorates it.
 
     Example:
         >>> import equinox as eqx
         >>> import marginax.files as files
-        >>> @files.register
+        >>> @files.register("example/doubling")
         ... class Doubling(eqx.Module):
         ...     factor: float = 2.0
         >>> document, arrays = files.encode(Doubling(3.0))
-        >>> files.decode(document, arrays).factor
-        3.0
+        >>> document["class"], files.decode(document, arrays).factor
+        ('example/doubling', 3.0)
     """
-    if not isinstance(cls, type):
-        raise TypeError(f"register takes a class, got {cls!r}: use register_function(name, fn) for functions")
+    if isinstance(name, str):
+        return lambda cls: _register(cls, name)
+    if not isinstance(name, type):
+        raise TypeError(f"register takes a class, got {name!r}: use register_function(name, fn) for functions")
+    return _register(name, name.__name__)
+
+
+def _register(cls: type, name: str) -> type:
     if field_names(cls) is None:
         raise TypeError(f"cls must be an equinox.Module, a dataclass or a NamedTuple, got {cls.__qualname__}")
-    name = _file_name(cls)
     known = _classes.get(name)
     if known is not None and not _same_origin(known, cls):
         raise ValueError(
@@ -88,7 +91,13 @@ def register(cls: _T) -> _T:
         )
     _check_name(name)
     _classes[name] = cls
+    _names[_origin(cls)] = name
     return cls
+
+
+def register_on_demand(load: Callable[[], object]) -> None:
+    """Classes that are registered when they are first looked for: `load` is called for a name that nobody knows."""
+    _on_demand.append(load)
 
 
 def register_function(name: str, fn: _F) -> _F:
@@ -122,20 +131,16 @@ def register_function(name: str, fn: _F) -> _F:
 
 def class_name(cls: type) -> str | None:
     """The name of a class in files, or None when it is not registered."""
-    name = _file_name(cls)
-    known = _classes.get(name)
-    if known is not None and (known is cls or _same_origin(known, cls)):
+    name = _names.get(_origin(cls))
+    if name is not None and (_classes[name] is cls or _same_origin(_classes[name], cls)):
         return name
     return _builtin_class_names().get(cls)
 
 
 def class_named(name: str) -> type:
     """The registered class of that name, or a `FileError`."""
-    cls = _classes.get(name) or _builtin_classes().get(name)
-    for module in _ON_DEMAND if cls is None and "." in name else ():
-        importlib.import_module(module)
-        if (cls := _classes.get(name)) is not None:
-            break
+    while (cls := _classes.get(name) or _builtin_classes().get(name)) is None and _on_demand:
+        _on_demand.pop()()
     if cls is None:
         raise FileError(f"class {name!r} is not registered: decorate it with @mx.register or pass model=...")
     return cls
@@ -164,12 +169,6 @@ def field_names(cls: type) -> tuple[str, ...] | None:
     if issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple):
         return cls._fields  # pyright: ignore[reportAttributeAccessIssue]
     return None
-
-
-def _file_name(cls: type) -> str:
-    # Our own classes carry the name of their module, since there is a prior and a likelihood `Laplace`.
-    package, _, module = cls.__module__.rpartition(".")
-    return f"{module}.{cls.__name__}" if package.split(".")[0] == "marginax" else cls.__name__
 
 
 def _check_name(name: str) -> None:

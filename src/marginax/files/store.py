@@ -37,7 +37,7 @@ __all__ = ["load_tree", "read_arrays", "read_bundle", "save_tree", "write_arrays
 
 PathLike = str | os.PathLike[str]
 
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
 _MANIFEST, _ARRAYS, _LINKED = "manifest.json", "arrays.safetensors", "draws.safetensors"
 _NAMES = (_MANIFEST, _ARRAYS, _LINKED)
 _ENTRIES = {"format", "version", "kind", "versions", "files", "document", "sha256"}

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from marginax.files import registry
+from marginax.files import format_1, registry
 from marginax.files.error import FileError
 from marginax.files.tensors import storable
 
@@ -303,9 +303,12 @@ def _build_partial(document: Any, path: _Path, arrays: Mapping[str, np.ndarray])
 
 
 def _build_object(document: Any, path: _Path, arrays: Mapping[str, np.ndarray]) -> Any:
-    cls = _located(path, registry.class_named, document["class"])
+    known = format_1.CLASSES.get(document["class"], document["class"])
+    cls = _located(path, registry.class_named, known)
     expected = registry.field_names(cls) or ()
     stored = document["fields"]
+    if known != document["class"]:
+        stored = format_1.upgrade(known, stored, cls)
     for name in expected:
         if name not in stored:
             raise FileError(f"{_place(path)}: field {name!r} of class {document['class']!r} is missing")

@@ -20,12 +20,12 @@ Root = Float[Array, " d"] | Float[Array, "d d"]
 # ---- scale
 
 
-@register
+@register("metric/diagonal")
 class DiagonalScale(eqx.Module):
     """A standard deviation for every coordinate."""
 
 
-@register
+@register("metric/dense")
 class DenseScale(eqx.Module):
     """A whole covariance matrix: for up to some hundreds of strongly correlated parameters."""
 

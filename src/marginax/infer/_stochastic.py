@@ -31,7 +31,7 @@ from marginax.posterior import AbstractPosterior
 _POWER_ITERATIONS = 20
 
 
-@register
+@register("schedule/polynomial_decay")
 class Decreasing(eqx.Module):
     r"""A step size that decreases: $\epsilon_t = a (1 + t / b)^{-\gamma}$.
 
@@ -66,7 +66,7 @@ class Decreasing(eqx.Module):
         return jnp.asarray(self.first * (1.0 + step / self.delay) ** -self.power)
 
 
-@register
+@register("sgmcmc/control_variates")
 class ControlVariates(eqx.Module):
     r"""Gradients with less noise (Baker, Fearnhead, Fox & Nemeth, 2019).
 

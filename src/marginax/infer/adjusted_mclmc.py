@@ -23,7 +23,7 @@ from marginax.infer.hmc import Jump, PathLength, first_path_length, tune_path_le
 _ACCEPT, _LENGTH = 1, 2  # streams of random numbers within a move
 
 
-@register
+@register("method/adjusted_mclmc")
 class AdjustedMCLMC(AbstractSampler):
     """Microcanonical trajectories with an accept step, window adaptation and tuned path length.
 

@@ -20,7 +20,7 @@ from marginax.model import Model
 from marginax.model.priors import AbstractPrior, ScaleMixture
 
 
-@register
+@register("method/bayes_by_backprop")
 class BayesByBackprop(AbstractRecipe):
     """The recipe of the paper, by `VI`.
 

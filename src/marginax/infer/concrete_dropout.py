@@ -17,7 +17,7 @@ from marginax.model import Model, Params
 from marginax.nets import ConcreteFactor, Dropout, layers_of, replace_layers
 
 
-@register
+@register("method/concrete_dropout")
 class ConcreteDropout(AbstractNoisyTraining):
     """Dropout with learned rates.
 

@@ -20,7 +20,7 @@ from marginax.model import Model, Params
 from marginax.posterior import AbstractPosterior
 
 
-@register
+@register("method/cyclical_sgmcmc")
 class CyclicalSGMCMC(AbstractMethod):
     """Warm restarts of any minibatch sampler.
 

@@ -25,7 +25,7 @@ class AbstractDivergence(eqx.Module):
         """Entropy of the approximation and expected log prior, given a draw from it and its log density."""
 
 
-@register
+@register("divergence/closed_form")
 class ClosedForm(AbstractDivergence):
     """Formulas where they exist (the entropy of a normal; normal, Laplace and horseshoe priors), else the draw."""
 
@@ -40,7 +40,7 @@ class ClosedForm(AbstractDivergence):
         return -log_prob if entropy is None else entropy, log_prior
 
 
-@register
+@register("divergence/monte_carlo")
 class MonteCarlo(AbstractDivergence):
     """Both log densities at the draw, as in Bayes by Backprop: any prior, and a noisier gradient."""
 
@@ -52,7 +52,7 @@ class MonteCarlo(AbstractDivergence):
         return -log_prob, model.log_prior(draw)
 
 
-@register
+@register("divergence/sticking_the_landing")
 class StickingTheLanding(AbstractDivergence):
     """As `MonteCarlo`, without the part of the gradient whose mean is zero (Roeder, Wu & Duvenaud, 2017).
 
@@ -76,7 +76,7 @@ class AbstractWeighting(eqx.Module):
         """What multiplies the divergence at a step; its mean over an epoch is 1."""
 
 
-@register
+@register("kl_weighting/uniform")
 class Uniform(AbstractWeighting):
     """Every batch the same."""
 
@@ -86,7 +86,7 @@ class Uniform(AbstractWeighting):
         return 1.0
 
 
-@register
+@register("kl_weighting/blundell")
 class Halving(AbstractWeighting):
     r"""Batch i of M bears $\pi_i = 2^{M-i} / (2^M - 1)$ of it (Blundell et al., 2015, section 3.4).
 

@@ -16,7 +16,7 @@ from marginax.nets import WeightDropout
 from marginax.posterior.stochastic import noisy_network
 
 
-@register
+@register("method/dropconnect")
 class DropConnect(AbstractNoisyTraining):
     """Dropout of weights that stays on.
 

@@ -25,7 +25,7 @@ from marginax.infer.optimisers import AbstractOptimiser, Adam
 from marginax.model import Model, Params
 
 
-@register
+@register("method/deep_ensemble")
 class DeepEnsemble(AbstractRecipe):
     """A number of members, each found by the same method from its own start: a name for `num_chains`.
 
@@ -66,7 +66,7 @@ class Anchor(eqx.Module):
     key: PRNGKeyArray
 
 
-@register
+@register("method/anchored_ensemble")
 class AnchoredEnsemble(AbstractTraining):
     """Randomised MAP: each member has its own prior centre and its own noisy targets.
 

@@ -37,7 +37,7 @@ class AbstractEstimator(eqx.Module):
         """The estimate; `draw` is a draw from the approximation, `key` is for whatever else is drawn."""
 
 
-@register
+@register("gradient/reparameterisation")
 class Reparameterisation(AbstractEstimator):
     r"""One draw $w = \mu + \mathrm{softplus}(\rho)\,\epsilon$ for the whole batch: any network, any family."""
 
@@ -88,7 +88,7 @@ class AbstractLayerwise(AbstractEstimator):
         return model.scaled_log_likelihood(params, batch, key=derive(key, 2), noise=tuple(rules))
 
 
-@register
+@register("gradient/local_reparameterisation")
 class LocalReparameterisation(AbstractLayerwise):
     """Draw the outputs of linear layers instead of their weights (Kingma, Salimans & Welling, 2015).
 
@@ -101,7 +101,7 @@ class LocalReparameterisation(AbstractLayerwise):
         return LocalNormal(scale) if isinstance(layer, eqx.nn.Linear) else SignedShift(shift)
 
 
-@register
+@register("gradient/flipout")
 class Flipout(AbstractLayerwise):
     """One draw of the weights' deviations, with random signs for each example (Wen et al., 2018)."""
 

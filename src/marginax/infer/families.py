@@ -71,7 +71,7 @@ class AbstractFamily(eqx.Module):
 # ---- independent weights
 
 
-@register
+@register("family/mean_field")
 class MeanField(AbstractFamily):
     r"""Independent normal weights, $w = \mu + \mathrm{softplus}(\rho)\,\epsilon$.
 
@@ -125,7 +125,7 @@ class IndependentNormal(AbstractApproximation):
 # ---- correlated weights
 
 
-@register
+@register("family/low_rank")
 class LowRank(AbstractFamily):
     r"""Normal with covariance $\mathrm{diag}(s^2) + U U^\top$: a few directions along which weights move together.
 
@@ -188,7 +188,7 @@ class LowRankNormal(AbstractApproximation):
         return Gaussian(model=model, mean=self.mean, covariance=self.covariance)
 
 
-@register
+@register("family/full_rank")
 class FullRank(AbstractFamily):
     """Normal with any covariance, by its Cholesky factor: for up to some thousand weights.
 
@@ -247,7 +247,7 @@ class DenseNormal(AbstractApproximation):
 # ---- a flow
 
 
-@register
+@register("family/flow")
 class Flow(AbstractFamily):
     """A normalising flow, by NumPyro's inverse autoregressive transformations: posteriors of any shape, few weights.
 

@@ -14,7 +14,7 @@ from marginax.model import Model
 from marginax.nets import GaussianFactor
 
 
-@register
+@register("method/gaussian_dropout")
 class GaussianDropout(AbstractNoisyTraining):
     """Multiplicative normal noise that stays on.
 

@@ -21,7 +21,7 @@ from marginax.infer._sampler import AbstractSampler, SamplerInfo
 _ACCEPT, _LENGTH = 1, 2  # streams of random numbers within a move
 
 
-@register
+@register("method/hmc")
 class HMC(AbstractSampler):
     """Hamiltonian Monte Carlo with window adaptation of step size and scale, and tuned path length.
 

@@ -78,7 +78,7 @@ class AbstractHook(eqx.Module):
         """Look at where the run stands."""
 
 
-@register
+@register("hook/early_stopping")
 class EarlyStopping(AbstractHook):
     """End training when the held-out log likelihood has stopped rising, and go back to where it was best.
 
@@ -149,7 +149,7 @@ class EarlyStopping(AbstractHook):
         return Verdict(memory, states, done)
 
 
-@register
+@register("hook/time_limit")
 class TimeLimit(AbstractHook):
     """End training and sampling early, so that a fit takes about so many seconds.
 

@@ -50,7 +50,7 @@ class IVONInfo(eqx.Module):
     log_likelihood: Array
 
 
-@register
+@register("method/ivon")
 class IVON(AbstractMethod):
     """Variational inference by natural gradients.
 

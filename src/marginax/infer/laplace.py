@@ -44,7 +44,7 @@ from marginax.posterior.tuning import check_tunable
 from marginax.predict import AbstractPredictive, Linearised
 
 
-@register
+@register("subset/largest_variance")
 class LargestVariance(eqx.Module):
     """The weights of which the data say least, by their variances on the diagonal alone (Daxberger et al., 2021).
 
@@ -80,7 +80,7 @@ class LaplaceInfo(eqx.Module):
     log_likelihood: Array
 
 
-@register
+@register("method/laplace")
 class Laplace(AbstractMethod):
     """A normal distribution around the mode.
 

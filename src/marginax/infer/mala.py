@@ -19,7 +19,7 @@ from marginax.infer._sampler import AbstractSampler, SamplerInfo
 _ACCEPT = 1  # stream of random numbers within a move
 
 
-@register
+@register("method/mala")
 class MALA(AbstractSampler):
     """Metropolis-adjusted Langevin algorithm with window adaptation of step size and scale.
 

@@ -16,7 +16,7 @@ from marginax.infer.optimisers import AbstractOptimiser, Adam
 from marginax.model import Model, Params
 
 
-@register
+@register("method/map")
 class MAP(AbstractTraining):
     """Maximum a posteriori.
 
@@ -40,7 +40,7 @@ class MAP(AbstractTraining):
         return model.log_density(params, batch, key=key)
 
 
-@register
+@register("method/mle")
 class MLE(AbstractTraining):
     """Maximum likelihood: as MAP, blind to every prior.
 

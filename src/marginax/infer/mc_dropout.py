@@ -17,7 +17,7 @@ from marginax.nets import Dropout
 _RATE = 0.05
 
 
-@register
+@register("method/mc_dropout")
 class MCDropout(AbstractNoisyTraining):
     """Dropout that stays on.
 

@@ -61,7 +61,7 @@ class MCLMCInfo(eqx.Module):
     step_size: Array
 
 
-@register
+@register("method/mclmc")
 class MCLMC(AbstractMethod):
     """Microcanonical Langevin Monte Carlo.
 

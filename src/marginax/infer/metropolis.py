@@ -20,7 +20,7 @@ from marginax.model import Model, Params
 _ACCEPT = 1  # stream of random numbers within a move
 
 
-@register
+@register("method/metropolis_hastings")
 class MetropolisHastings(AbstractSampler):
     """Random-walk Metropolis-Hastings with window adaptation of step size and scale.
 

@@ -51,7 +51,7 @@ class MILEInfo(eqx.Module):
     held_out: Array
 
 
-@register
+@register("method/mile")
 class MILE(AbstractMethod):
     """Ensemble trained with early stopping, then microcanonical Langevin chains: strong on tabular data.
 

@@ -22,7 +22,7 @@ from marginax.infer._sampler import AbstractSampler, SamplerInfo
 _DIRECTIONS, _LEAVES, _TREES = 1, 2, 3  # streams of random numbers within a trajectory
 
 
-@register
+@register("method/nuts")
 class NUTS(AbstractSampler):
     """No-U-Turn sampler with window adaptation of step size and scale.
 

@@ -15,7 +15,7 @@ from marginax.model import Model, Params
 from marginax.posterior import Evidence, rescale
 
 
-@register
+@register("tuning/online")
 class Online(eqx.Module):
     """Choose prior precisions and noise by evidence several times during training, then train to the end with them.
 
@@ -53,7 +53,7 @@ class Present(eqx.Module):
         return Present(self.log_factors + more, jnp.zeros_like(self.learns_noise))
 
 
-@register
+@register("method/online_training")
 class OnlineTraining(AbstractTraining):
     """MAP under a prior that changes."""
 

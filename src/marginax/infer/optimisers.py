@@ -10,7 +10,7 @@ from jaxtyping import Array
 from marginax.files import register
 
 
-@register
+@register("schedule/constant")
 class Constant(eqx.Module):
     """The same learning rate throughout."""
 
@@ -19,7 +19,7 @@ class Constant(eqx.Module):
         return jnp.ones_like(progress)
 
 
-@register
+@register("schedule/cosine")
 class Cosine(eqx.Module):
     """From the full learning rate down to `final` times it along half a cosine, after a linear warm-up.
 
@@ -65,7 +65,7 @@ def _scale_by(rate: float | Array, schedule: Schedule, num_steps: int | Array) -
     return optax.scale_by_schedule(lambda count: -rate * schedule.factor(jnp.asarray(count) / num_steps))
 
 
-@register
+@register("optimiser/adam")
 class Adam(AbstractOptimiser):
     """Adam (Kingma & Ba, 2015).
 
@@ -94,7 +94,7 @@ class Adam(AbstractOptimiser):
         )
 
 
-@register
+@register("optimiser/sgd")
 class SGD(AbstractOptimiser):
     """Stochastic gradient descent with momentum.
 
@@ -120,7 +120,7 @@ class SGD(AbstractOptimiser):
         return optax.with_extra_args_support(optax.chain(memory, scale))
 
 
-@register
+@register("optimiser/lbfgs")
 class LBFGS(AbstractOptimiser):
     """Limited-memory BFGS with a zoom line search: for full batches of small problems, to high precision.
 

@@ -26,7 +26,7 @@ from marginax.infer.map import MAP
 from marginax.model import Model, Params
 
 
-@register
+@register("method/preconditioned_sgld")
 class PreconditionedSGLD(AbstractStochasticSampler):
     """SGLD with the scaling of RMSprop.
 

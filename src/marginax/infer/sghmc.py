@@ -23,7 +23,7 @@ from marginax.infer.map import MAP
 from marginax.model import Model, Params
 
 
-@register
+@register("method/sghmc")
 class SGHMC(AbstractStochasticSampler):
     r"""Stochastic-gradient HMC: SGLD with momentum.
 

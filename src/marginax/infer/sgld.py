@@ -28,7 +28,7 @@ from marginax.model import Model, Params
 _ACCEPT = 0xFFFF  # stream of random numbers, beyond those of the leaves
 
 
-@register
+@register("sgmcmc/minibatch_metropolis")
 class MinibatchMetropolis(eqx.Module):
     """Accept or refuse each proposal by its Metropolis-Hastings ratio on the minibatch.
 
@@ -38,7 +38,7 @@ class MinibatchMetropolis(eqx.Module):
     """
 
 
-@register
+@register("method/sgld")
 class SGLD(AbstractStochasticSampler):
     """Stochastic-gradient Langevin dynamics.
 

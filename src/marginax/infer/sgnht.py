@@ -34,7 +34,7 @@ class Thermostat(eqx.Module):
     friction: Float[Array, ""]
 
 
-@register
+@register("method/sgnht")
 class SGNHT(AbstractStochasticSampler):
     r"""Stochastic-gradient Nose-Hoover thermostat.
 

@@ -18,7 +18,7 @@ from marginax.model import Model, Params
 from marginax.nets import GaussianFactor, layers_of
 
 
-@register
+@register("method/stochastic_activations")
 class StochasticActivations(AbstractNoisyTraining):
     """Random units with learned means and spreads.
 

@@ -42,7 +42,7 @@ class SVGDInfo(eqx.Module):
     distance: Array
 
 
-@register
+@register("method/svgd")
 class SVGD(AbstractMethod):
     """Particles that follow the gradient of the log density and repel each other.
 

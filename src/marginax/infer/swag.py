@@ -45,7 +45,7 @@ class SWAGState(eqx.Module):
     count: Int[Array, ""]
 
 
-@register
+@register("method/swag")
 class SWAG(AbstractMethod):
     """A normal posterior from the path of SGD.
 

@@ -44,7 +44,7 @@ class TemperingInfo(eqx.Module):
     exchanged: Array
 
 
-@register
+@register("method/parallel_tempering")
 class ParallelTempering(AbstractMethod):
     """Replicas of a chain at several temperatures, which exchange their places.
 

@@ -23,7 +23,7 @@ from marginax.model import Model, Params
 _K1, _K2, _K3 = 0.63576, 1.87320, 1.48695
 
 
-@register
+@register("divergence/log_uniform")
 class LogUniform(AbstractDivergence):
     """From the log-uniform prior for weights with inputs; biases and all else keep the model's."""
 
@@ -58,7 +58,7 @@ def divergence_from_log_uniform(mean: Array, scale: Array) -> Float[Array, ""]:
     return jnp.sum(_K1 - _K1 * jax.nn.sigmoid(_K2 + _K3 * log_alpha) + 0.5 * jnp.log1p(jnp.exp(-log_alpha)))
 
 
-@register
+@register("method/variational_dropout")
 class VariationalDropout(AbstractRecipe):
     """Multiplicative noise with a learned rate for every weight, by `VI`.
 

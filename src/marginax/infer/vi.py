@@ -53,7 +53,7 @@ class VIInfo(eqx.Module):
     kl: Array
 
 
-@register
+@register("method/vi")
 class VI(AbstractMethod):
     """Variational inference.
 

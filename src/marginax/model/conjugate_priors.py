@@ -10,7 +10,7 @@ from marginax.model.prior import AbstractPrior, Hyper, Leaf
 from marginax.model.scale import check_scale
 
 
-@register
+@register("prior/log_gamma")
 class LogGamma(AbstractPrior):
     r"""$e^w \sim \text{Gamma}(\alpha, \beta)$: conjugate to Poisson counts whose log rate is w.
 
@@ -48,7 +48,7 @@ class LogGamma(AbstractPrior):
         return jax.random.loggamma(key, self.concentration, leaf.shape) - jnp.log(self.rate)
 
 
-@register
+@register("prior/logit_beta")
 class LogitBeta(AbstractPrior):
     r"""$1 / (1 + e^{-w}) \sim \text{Beta}(a, b)$: conjugate to flips of a coin whose logit is w.
 

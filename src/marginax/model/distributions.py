@@ -38,7 +38,7 @@ _LOG_2 = 0.6931471805599453
 _LOG_PI = 1.1447298858494002
 
 
-@register
+@register("distribution/normal")
 class Normal(AbstractDistribution):
     """Gaussian with mean `loc` and standard deviation `scale`.
 
@@ -75,7 +75,7 @@ class Normal(AbstractDistribution):
         return Normal(shift + factor * self.loc, jnp.abs(factor) * self.scale)
 
 
-@register
+@register("distribution/student_t")
 class StudentT(AbstractDistribution):
     """Student's t with `df` degrees of freedom around `loc`.
 
@@ -126,7 +126,7 @@ class StudentT(AbstractDistribution):
         return StudentT(self.df, shift + factor * self.loc, jnp.abs(factor) * self.scale)
 
 
-@register
+@register("distribution/laplace")
 class Laplace(AbstractDistribution):
     """Double exponential; the variance is twice the square of `scale`.
 
@@ -166,7 +166,7 @@ class Laplace(AbstractDistribution):
         return Laplace(shift + factor * self.loc, jnp.abs(factor) * self.scale)
 
 
-@register
+@register("distribution/poisson")
 class Poisson(AbstractDistribution):
     """Counts with expectation `rate`.
 
@@ -197,7 +197,7 @@ class Poisson(AbstractDistribution):
         return jax.random.poisson(key, self.rate, full_shape(shape, self.rate))
 
 
-@register
+@register("distribution/bernoulli")
 class Bernoulli(AbstractDistribution):
     """Zero or one, with log odds `logits` of a one.
 
@@ -227,7 +227,7 @@ class Bernoulli(AbstractDistribution):
         return jax.random.bernoulli(key, self.mean, full_shape(shape, self.logits)).astype(int)
 
 
-@register
+@register("distribution/categorical")
 class Categorical(AbstractDistribution):
     """One of K classes; the last axis of `logits` runs over classes, and values are labels 0..K-1.
 

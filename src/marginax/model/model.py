@@ -22,7 +22,7 @@ from marginax.model.subset import AbstractSubset, All
 from marginax.nets import AbstractNoise, Perturbed, as_network, call_batched, fan_in, reinitialise, takes_key
 
 
-@register
+@register("model/params")
 class Params(eqx.Module):
     """All unknowns, unconstrained: random weights, the likelihood's unknowns, the prior's hyperparameters."""
 
@@ -31,7 +31,7 @@ class Params(eqx.Module):
     prior: dict[str, dict[str, Any]]
 
 
-@register
+@register("model/model")
 class Model(eqx.Module):
     """What we believe: how targets come about (network and likelihood) and which weights are plausible (prior).
 

@@ -23,7 +23,7 @@ def _on_positive(value: ArrayLike) -> tuple[Array, Array]:
     return positive, jnp.where(positive, value, 1)
 
 
-@register
+@register("distribution/half_normal")
 class HalfNormal(AbstractDistribution):
     """The absolute value of a centred Gaussian.
 
@@ -56,7 +56,7 @@ class HalfNormal(AbstractDistribution):
         return self.scale * jnp.abs(jax.random.normal(key, full_shape(shape, self.scale), self.scale.dtype))
 
 
-@register
+@register("distribution/half_cauchy")
 class HalfCauchy(AbstractDistribution):
     """The absolute value of a centred Cauchy: half of it lies above `scale`, and it has no mean.
 
@@ -88,7 +88,7 @@ class HalfCauchy(AbstractDistribution):
         return self.scale * jnp.abs(jax.random.cauchy(key, full_shape(shape, self.scale), self.scale.dtype))
 
 
-@register
+@register("distribution/log_normal")
 class LogNormal(AbstractDistribution):
     """Its logarithm is Gaussian with mean `loc` and standard deviation `scale`.
 
@@ -131,7 +131,7 @@ class LogNormal(AbstractDistribution):
         return jnp.exp(self.loc + self.scale * noise)
 
 
-@register
+@register("distribution/gamma")
 class Gamma(AbstractDistribution):
     """Gamma with mean concentration / rate, on values > 0.
 
@@ -167,7 +167,7 @@ class Gamma(AbstractDistribution):
         return jax.random.gamma(key, self.concentration, full, self.concentration.dtype) / self.rate
 
 
-@register
+@register("distribution/inverse_gamma")
 class InverseGamma(AbstractDistribution):
     """The reciprocal of a Gamma(concentration, scale) variable, on values > 0.
 

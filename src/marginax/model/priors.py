@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 
-@register
+@register("prior/fan_in")
 class FanIn(eqx.Module):
     r"""A scale of gain / sqrt(fan-in) for weights and `bias` for biases.
 
@@ -133,7 +133,7 @@ def _expected_normal(mean: Array, scale: Array, width: Array | float) -> Float[A
     return jnp.sum(dist.Normal(0.0, width).log_prob(mean) - 0.5 * (scale / width) ** 2)
 
 
-@register
+@register("prior/normal")
 class Normal(AbstractScaled):
     r"""Independent $N(0, s^2)$ on every weight; with MAP this is weight decay.
 
@@ -158,7 +158,7 @@ class Normal(AbstractScaled):
         return _expected_normal(mean, scale, _scale_at(self.scale, leaf, hyper))
 
 
-@register
+@register("prior/laplace")
 class Laplace(AbstractScaled):
     """Double-exponential: its mode is sparse (lasso)."""
 
@@ -179,7 +179,7 @@ class Laplace(AbstractScaled):
         return jnp.sum(-size / width - jnp.log(2.0 * width))
 
 
-@register
+@register("prior/student_t")
 class StudentT(AbstractScaled):
     """Heavy tails: most weights near zero, a few far out."""
 
@@ -196,7 +196,7 @@ class StudentT(AbstractScaled):
         return dist.StudentT(self.df, 0.0, scale)
 
 
-@register
+@register("prior/scale_mixture")
 class ScaleMixture(AbstractPrior):
     r"""Two Gaussians, one wide and one narrow (Blundell et al., 2015): $\pi N(0, s_1^2) + (1-\pi) N(0, s_2^2)$.
 
@@ -234,7 +234,7 @@ class ScaleMixture(AbstractPrior):
         return scale * jax.random.normal(noise, leaf.shape)
 
 
-@register
+@register("prior/horseshoe")
 class Horseshoe(AbstractPrior):
     r"""The horseshoe (Carvalho, Polson & Scott, 2010): $w \sim N(0, \lambda^2\tau^2)$, both scales half-Cauchy.
 
@@ -283,7 +283,7 @@ class Horseshoe(AbstractPrior):
         return jnp.exp(hyper["log_local"] + hyper["log_global"]) * jax.random.normal(key, leaf.shape)
 
 
-@register
+@register("prior/flat")
 class Flat(AbstractPrior):
     """No preference: the posterior mode is the maximum of the likelihood. Improper, so it cannot be sampled."""
 
@@ -302,7 +302,7 @@ class Flat(AbstractPrior):
         raise ValueError(f"prior Flat() at {leaf.path} is improper and cannot be sampled: choose another prior")
 
 
-@register
+@register("prior/by_path")
 class ByPath(AbstractPrior):
     """A prior per leaf, by glob patterns on its path; the first pattern that matches decides.
 

@@ -11,7 +11,7 @@ from marginax.files import register
 from marginax.model.prior import AbstractPrior, Hyper, Leaf
 
 
-@register
+@register("prior/rescaled")
 class Rescaled(AbstractPrior):
     """Another prior with the precision of each leaf multiplied.
 
@@ -41,7 +41,7 @@ class Rescaled(AbstractPrior):
         return self.at(leaf.path).sample(leaf, hyper, key=key)
 
 
-@register
+@register("prior/rescaled_leaf")
 class RescaledLeaf(AbstractPrior):
     """A prior with its precision multiplied.
 

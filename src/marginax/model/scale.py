@@ -12,7 +12,7 @@ from marginax.model.distributions import Gamma, HalfCauchy, HalfNormal, InverseG
 Positive = HalfNormal | HalfCauchy | LogNormal | Gamma | InverseGamma
 
 
-@register
+@register("likelihood/from_network")
 class FromNetwork(eqx.Module):
     """The network gives the scale beside the mean: outputs are (means, raw scales), scale = softplus(raw) + floor.
 

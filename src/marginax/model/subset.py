@@ -16,7 +16,7 @@ class AbstractSubset(eqx.Module):
         """One flag per path."""
 
 
-@register
+@register("subset/all")
 class All(AbstractSubset):
     """Every weight is random."""
 
@@ -25,7 +25,7 @@ class All(AbstractSubset):
         return [True] * len(paths)
 
 
-@register
+@register("subset/last_layer")
 class LastLayer(AbstractSubset):
     """Only the last layer, that is the last group of leaves under one parent in the order of the network's fields.
 
@@ -39,7 +39,7 @@ class LastLayer(AbstractSubset):
         return [path.rpartition("/")[0] == parent for path in paths]
 
 
-@register
+@register("subset/paths")
 class Paths(AbstractSubset):
     """Leaves whose path matches one of the glob patterns.
 

@@ -14,7 +14,7 @@ from marginax._random import normal
 from marginax.files import register
 
 
-@register
+@register("net/function")
 class Function(eqx.Module):
     """A network made of parameters and a function `apply_fn(params, x)`.
 

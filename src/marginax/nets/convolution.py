@@ -91,7 +91,7 @@ def avg_pool2d(
     return image_maps.windows(x, _window(x, size), 1).mean((2, 4))
 
 
-@register
+@register("net/conv2d")
 class Conv2d(eqx.Module):
     """A convolutional layer on images of shape (channels, height, width).
 

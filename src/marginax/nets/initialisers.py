@@ -9,7 +9,7 @@ from marginax._random import normal
 from marginax.files import register
 
 
-@register
+@register("net/initialiser")
 class Initialiser(eqx.Module):
     r"""Normal weights with variance gain^2 / fan, where fan is the fan-in, or its mean with the fan-out.
 

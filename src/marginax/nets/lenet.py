@@ -19,7 +19,7 @@ POOL = 2
 _INCREASING = (jax.nn.relu, jax.nn.softplus, jax.nn.sigmoid, jax.nn.tanh, jnp.tanh, jax.nn.elu)
 
 
-@register
+@register("net/lenet")
 class LeNet(eqx.Module):
     """Convolutions with max-pooling, then one hidden fully connected layer (LeCun et al., 1998).
 

@@ -13,7 +13,7 @@ from marginax.nets.batched import map_examples
 from marginax.nets.initialisers import Initialiser, glorot, he
 
 
-@register
+@register("net/mlp")
 class MLP(eqx.Module):
     """Fully connected layers with an activation between them.
 

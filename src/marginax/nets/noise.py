@@ -127,7 +127,7 @@ def _disturb(network: Any, rules: tuple[AbstractNoise | None, ...], noise: list[
 # ---- factors on the inputs of a layer
 
 
-@register
+@register("noise/dropout")
 class Dropout(AbstractNoise):
     """Inputs are dropped with a probability, and the others grow so that the mean stays.
 
@@ -147,7 +147,7 @@ class Dropout(AbstractNoise):
         return layer(jnp.where(noise, x / (1.0 - self.rate), 0.0))
 
 
-@register
+@register("noise/gaussian")
 class GaussianFactor(AbstractNoise):
     r"""Inputs are multiplied by $N(m, s^2)$.
 
@@ -169,7 +169,7 @@ class GaussianFactor(AbstractNoise):
         return layer(x * (_per_channel(self.mean, x) + _per_channel(self.scale, x) * noise))
 
 
-@register
+@register("noise/concrete")
 class ConcreteFactor(AbstractNoise):
     r"""Dropout by a relaxed coin, so that the rate can be learned (Gal, Hron & Kendall, 2017).
 
@@ -207,7 +207,7 @@ def _per_channel(value: Any, x: Array) -> Any:
 # ---- weights that are there or not
 
 
-@register
+@register("noise/dropconnect")
 class WeightDropout(AbstractNoise):
     """Weights are dropped with a probability, and the others grow so that the mean stays (DropConnect).
 

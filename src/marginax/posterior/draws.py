@@ -13,7 +13,7 @@ from marginax.posterior.posterior import AbstractPosterior, merge_axes, stack_of
 from marginax.posterior.record import FitRecord
 
 
-@register
+@register("posterior/draws")
 class Draws(AbstractPosterior):
     """Equally weighted networks. Every leaf of `params` has axes (chain, draw, ...).
 

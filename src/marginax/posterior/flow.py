@@ -24,7 +24,7 @@ from marginax.posterior.record import FitRecord
 _LOG_2PI = 1.8378770664093453
 
 
-@register
+@register("posterior/autoregressive_flow")
 class AutoregressiveFlow(eqx.Module):
     r"""Noise $x \sim N(0, 1)$ through transformations $x_i \leftarrow m_i(x_{<i}) + s_i(x_{<i})\,x_i$.
 
@@ -71,7 +71,7 @@ def _network(size: int) -> tuple[Any, Any]:
     return AutoregressiveNN(size, [size], permutation=jnp.arange(size), skip_connections=False)
 
 
-@register
+@register("posterior/transformed")
 class Transformed(AbstractPosterior):
     r"""$w = \mu + s\,x$ with x from a flow.
 

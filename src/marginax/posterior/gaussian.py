@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from marginax.posterior.tuning import AbstractTuning
 
 
-@register
+@register("posterior/gaussian")
 class Gaussian(AbstractPosterior):
     """Normal over the raveled parameters, with a structured covariance.
 
@@ -107,7 +107,7 @@ def _draw(mean: Params, covariance: AbstractCovariance, num: int, key: PRNGKeyAr
     return jax.vmap(unravel)(centre + covariance.sample(key, num))
 
 
-@register
+@register("posterior/mixture")
 class Mixture(AbstractPosterior):
     """Several posteriors of one model, with weights: a mixture of Laplaces, multi-SWAG, stacked methods.
 

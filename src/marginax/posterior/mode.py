@@ -22,7 +22,7 @@ from marginax.files import register
 from marginax.model import Model, Params
 
 
-@register
+@register("posterior/laplace_mode")
 class Mode(eqx.Module):
     """Curvature and likelihood at a mode, and which weights they are about.
 

@@ -8,7 +8,7 @@ import numpy as np
 from marginax.files import register
 
 
-@register
+@register("posterior/record")
 class FitRecord(eqx.Module):
     """The story of a fit, kept with its posterior.
 

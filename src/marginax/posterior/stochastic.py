@@ -45,7 +45,7 @@ class NoisyModel(eqx.Module):
         return self.model.likelihood.distribution(output, params.likelihood)
 
 
-@register
+@register("posterior/stochastic")
 class Stochastic(AbstractPosterior):
     """Networks that are random themselves: a draw is a network whose noise is fixed, the same for every input.
 

@@ -45,7 +45,7 @@ class AbstractGrouping(eqx.Module):
         """A number from 0 for each leaf."""
 
 
-@register
+@register("tuning/whole_network")
 class WholeNetwork(AbstractGrouping):
     """One factor for all weights."""
 
@@ -54,7 +54,7 @@ class WholeNetwork(AbstractGrouping):
         return [0] * len(paths)
 
 
-@register
+@register("tuning/per_layer")
 class PerLayer(AbstractGrouping):
     """One factor for each layer, weight and bias together.
 
@@ -76,7 +76,7 @@ class Factors(eqx.Module):
     noise: Float[Array, ""]
 
 
-@register
+@register("tuning/evidence")
 class Evidence(AbstractTuning):
     """The factors of largest evidence. Needs normal priors with fixed scales.
 

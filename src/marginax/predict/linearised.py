@@ -35,12 +35,12 @@ class AbstractPredictive(eqx.Module):
     """How a normal distribution of weights is turned into predictions."""
 
 
-@register
+@register("predictive/network")
 class ThroughNetwork(AbstractPredictive):
     """Draw weights and call the network with each."""
 
 
-@register
+@register("predictive/linearised")
 class Linearised(AbstractPredictive):
     """Linearise the network at the mean of the weights.
 

@@ -45,7 +45,7 @@ class AbstractLink(eqx.Module):
         """
 
 
-@register
+@register("link/monte_carlo")
 class MonteCarlo(AbstractLink):
     """Averages over draws of the logits: right in the limit, and every quantity from the same draws."""
 
@@ -55,7 +55,7 @@ class MonteCarlo(AbstractLink):
         return summarise(draw_outputs(mean, covariance, noise), log_weights, full=full)
 
 
-@register
+@register("link/probit")
 class Probit(AbstractLink):
     r"""$p \approx \mathrm{softmax}\big(\mu / \sqrt{1 + \pi\,\mathrm{diag}\,\Sigma / 8}\big)$ (MacKay, 1992).
 
@@ -71,7 +71,7 @@ class Probit(AbstractLink):
         return eqx.tree_at(lambda s: (s.log_probs, s.mean), drawn, new)
 
 
-@register
+@register("link/laplace_bridge")
 class LaplaceBridge(AbstractLink):
     """A Dirichlet distribution of the probabilities, by matching in the basis of logits (Hobbhahn et al., 2022).
 

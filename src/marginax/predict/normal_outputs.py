@@ -11,7 +11,7 @@ from marginax.model.distribution import AbstractDistribution, as_floating
 from marginax.model.distributions import Normal
 
 
-@register
+@register("distribution/normal_outputs")
 class NormalOutputs(AbstractDistribution):
     r"""$y \sim N(\mu, C + \mathrm{diag}(s^2))$, where C is what is not known about the mean.
 

@@ -286,7 +286,7 @@ class _Counter(AbstractHook):
         return Verdict(memory, event.states)
 
 
-@register
+@register("testing/interrupt_at")
 class InterruptAt(AbstractHook):
     """Press Ctrl-C at given steps of given phases; for tests of what happens then.
 

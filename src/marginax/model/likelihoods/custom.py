@@ -55,7 +55,7 @@ class CustomOutput(eqx.Module):
         return self.factor**2 * self._call("variance_function")
 
 
-@register
+@register("likelihood/custom")
 class Custom(AbstractLikelihood):
     """Any log probability: `log_prob_function(output, y)` of one example, with JAX operations.
 
@@ -99,7 +99,7 @@ class Custom(AbstractLikelihood):
         return jax.vmap(self.log_prob_function)(output, y)
 
 
-@register
+@register("likelihood/tempered")
 class Tempered(AbstractLikelihood):
     """A likelihood raised to the power 1/temperature in the posterior; predictions use it untempered.
 

@@ -19,7 +19,7 @@ def _check_counts(y: np.ndarray, highest: int | None, name: str) -> None:
         raise ValueError(f"y must be {limits} for {name}, got {wrong}")
 
 
-@register
+@register("likelihood/bernoulli")
 class Bernoulli(AbstractLikelihood):
     """Yes or no: the network gives a logit per target."""
 
@@ -54,7 +54,7 @@ class Bernoulli(AbstractLikelihood):
         return jnp.sum(noise * jnp.sqrt(p * (1 - p)) * output, axis=-1)
 
 
-@register
+@register("likelihood/categorical")
 class Categorical(AbstractLikelihood):
     """One of K classes: the network gives K logits, the target is a label 0..K-1."""
 
@@ -104,7 +104,7 @@ class Categorical(AbstractLikelihood):
         return jnp.sum((part - p * jnp.sum(part, axis=-1, keepdims=True)) * output, axis=-1)
 
 
-@register
+@register("likelihood/poisson")
 class Poisson(AbstractLikelihood):
     """Counts: the network gives the log rate per target."""
 

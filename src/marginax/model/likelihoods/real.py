@@ -76,7 +76,7 @@ class AbstractLocationScale(AbstractLikelihood):
         return output, jnp.full_like(output, self.scale)
 
 
-@register
+@register("likelihood/gaussian")
 class Gaussian(AbstractLocationScale):
     r"""$y \sim N(f(x), s^2)$, independently per output.
 
@@ -107,7 +107,7 @@ class Gaussian(AbstractLocationScale):
         return jnp.sum(noise[:, : loc.shape[1]] * loc / jax.lax.stop_gradient(scale), axis=-1)
 
 
-@register
+@register("likelihood/student_t")
 class StudentT(AbstractLocationScale):
     """Student's t noise: like Gaussian, with outliers.
 
@@ -134,7 +134,7 @@ class StudentT(AbstractLocationScale):
         return dist.StudentT(jnp.full_like(loc, self.df), loc, scale)
 
 
-@register
+@register("likelihood/laplace")
 class Laplace(AbstractLocationScale):
     """Double-exponential noise: the median is fitted rather than the mean.
 
