@@ -78,7 +78,7 @@ def start(
         params = jax.tree.map(lambda leaf: jnp.stack([leaf] * num_networks), params)
 
     def step(params: Any, x: Any, y: Any) -> Any:
-        batch = Batch(x, y, jnp.arange(num_rows), num_rows)
+        batch = Batch((x, y), jnp.arange(num_rows), num_rows)
         change = jax.grad(lambda p: model.log_density(p, batch))(params)
         return jax.tree.map(lambda leaf, d: leaf + 1e-9 * d, params, change)
 

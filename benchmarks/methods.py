@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> None:
             test=(x_test, y_test),
             key=0,
             progress=False,
-            say=say,
+            callback=say,
         )
     seconds = time.perf_counter() - began
     worked.append(time.process_time())

@@ -26,7 +26,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--epochs", type=int, default=40)
     options = parser.parse_args(arguments)
     import marginax as mx
-    from marginax.evaluate import BayesianTemperature, EqualWidth, Temperature, VectorScaling, accuracy, ece, nll
+    from marginax.calibrate import BayesianTemperature, Temperature, VectorScaling
+    from marginax.evaluate import EqualWidth, accuracy, ece, nll
 
     (x, y), (x_test, y_test) = mx.data.load_fashion_mnist("train"), mx.data.load_fashion_mnist("test")
     x, x_test = x.reshape(len(x), -1), x_test.reshape(len(x_test), -1)
@@ -41,7 +42,7 @@ def main(arguments: list[str]) -> None:
     held_out, before = posterior.predict(x[:HELD_OUT]), posterior.predict(x_test)
     rows = {"as trained": before}
     for how in (Temperature(), BayesianTemperature(), VectorScaling()):
-        rows[type(how).__name__] = mx.evaluate.recalibrate(held_out, y[:HELD_OUT], how)(before)
+        rows[type(how).__name__] = mx.calibrate.recalibrate(held_out, y[:HELD_OUT], how)(before)
     console, record = report.console(), {}
     table = Table(title=f"MLP on Fashion-MNIST, {options.epochs} epochs, {seconds:.0f} s", title_justify="left")
     for column in ("", "ECE %", "accuracy %", "NLL"):

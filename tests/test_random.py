@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from marginax._random import bits, normal, normal_like, uniform
+from marginax._kernels.random import bits, normal, normal_like, uniform
 
 SIZE = 2_000_000
 

@@ -10,16 +10,16 @@ from types import ModuleType
 from marginax import curvature, data, infer, nets, posterior, predict
 from marginax.files import register, register_function, register_on_demand
 from marginax.infer import LargestVariance, fit, resume, use_cores
-from marginax.model import All, LastLayer, Model, Paths, likelihoods, priors
+from marginax.model import All, Density, LastLayer, Model, Paths, likelihoods, priors
 from marginax.posterior import load
 
 __version__ = "0.1.0"
 
 # They bring SciPy and friends, so they wait until somebody asks.
-_ON_DEMAND = ("decide", "estimators", "evaluate", "plot", "report", "testing")
+_ON_DEMAND = ("calibrate", "decide", "estimators", "evaluate", "plot", "report", "testing")
 
 
-for _name in ("estimators", "evaluate", "decide"):
+for _name in ("estimators", "evaluate", "decide", "calibrate"):
     register_on_demand(lambda name=_name: importlib.import_module(f"marginax.{name}"))
 
 
@@ -31,6 +31,7 @@ def __getattr__(name: str) -> ModuleType:
 
 __all__ = [
     "All",
+    "Density",
     "LargestVariance",
     "LastLayer",
     "Model",

@@ -12,15 +12,15 @@ from jax.flatten_util import ravel_pytree
 
 import marginax as mx
 from marginax.curvature import (
+    EKFAC,
     GGN,
     BatchCurvature,
     BlockDiagonal,
-    CorrectedKronecker,
     Dense,
     Diagonal,
     EmpiricalFisher,
     Extent,
-    Functional,
+    FunctionSpace,
     Hessian,
     Kronecker,
     LowRank,
@@ -139,7 +139,7 @@ def _curvature(case, structure, kind=None, moves=None, key=0):
 
     @eqx.filter_jit
     def add(sums, rows, weights, turn, key):
-        batch = Batch(case.x[rows], case.y[rows], rows, NUM)
+        batch = Batch((case.x[rows], case.y[rows]), rows, NUM)
         look = BatchCurvature(kind, case.model, case.params, plan, batch, weights, key)
         return structure.add(sums, look, turn)
 
@@ -170,7 +170,7 @@ NETWORKS = ["mlp", "shared", "convolutional", "recurrent"]
 
 WHOLE = [
     *((network, Dense()) for network in NETWORKS),
-    ("convolutional", Functional()),
+    ("convolutional", FunctionSpace()),
     ("shared", LowRank(200, num_passes=2)),
 ]
 
@@ -243,7 +243,7 @@ def _explicit_factors(case, site):
 def test_kronecker_factors_of_convolutions_are_second_moments_over_all_places():
     case = _case("convolutional")
     found = _curvature(case, Kronecker())
-    corrected = _curvature(case, CorrectedKronecker())
+    corrected = _curvature(case, EKFAC())
     start, blocks = 0, {"first/weight": 0, "first/bias": 0, "second/weight": 1, "last/weight": 2, "last/bias": 2}
     for block, better, leaf in zip(found.blocks, corrected.blocks, case.model.leaves, strict=True):
         inputs, columns = _explicit_factors(case, blocks[leaf.path])
@@ -264,7 +264,7 @@ def test_kronecker_factors_of_convolutions_are_second_moments_over_all_places():
 @pytest.mark.slow
 def test_corrected_eigenvalues_are_nearer_to_the_block_than_products():
     case = _case("mlp")
-    plain, corrected = (_matrix(_curvature(case, s)) for s in (Kronecker(), CorrectedKronecker()))
+    plain, corrected = (_matrix(_curvature(case, s)) for s in (Kronecker(), EKFAC()))
     for start, leaf in zip(
         np.cumsum([0, *(int(np.prod(v.shape)) for v in case.model.leaves)]), case.model.leaves, strict=False
     ):
@@ -277,7 +277,7 @@ def test_hessian_is_the_second_derivative():
     case = _case("mlp", "scale from the network")
     exact = np.asarray(jax.jit(jax.hessian(case.loss))(case.flat))
     plan = plan_for(case.model, case.params, (3,), case.x.dtype)
-    batch = Batch(case.x, case.y, jnp.arange(NUM), NUM)
+    batch = Batch((case.x, case.y), jnp.arange(NUM), NUM)
     look = BatchCurvature(Hessian(), case.model, case.params, plan, batch, jnp.ones(NUM), jax.random.key(0))
     np.testing.assert_allclose(eqx.filter_jit(lambda: look.matrix())(), exact, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(eqx.filter_jit(lambda: look.diagonal())(), np.diag(exact), rtol=1e-8, atol=1e-9)
@@ -287,7 +287,7 @@ def test_gauss_newton_is_the_hessian_of_a_linear_model():
     rng = np.random.default_rng(1)
     net = jax.tree.map(lambda a: a.astype(jnp.float64), mx.nets.MLP(3, (), 3, key=0))
     model = mx.Model(net, likelihood=mx.likelihoods.Categorical())
-    batch = Batch(jnp.asarray(rng.normal(size=(NUM, 3))), jnp.asarray(rng.integers(0, 3, NUM)), jnp.arange(NUM), NUM)
+    batch = Batch((jnp.asarray(rng.normal(size=(NUM, 3))), jnp.asarray(rng.integers(0, 3, NUM))), jnp.arange(NUM), NUM)
     params = model.initial(3)
     plan = plan_for(model, params, (3,), batch.x.dtype)
     kinds = (GGN(), Hessian())
@@ -307,7 +307,7 @@ def test_empirical_fisher_is_the_sum_of_squared_gradients():
 def test_monte_carlo_fisher_is_gauss_newton_on_average(likelihood):
     case = _case("mlp", likelihood)
     plan = plan_for(case.model, case.params, (3,), case.x.dtype)
-    batch = Batch(case.x, case.y, jnp.arange(NUM), NUM)
+    batch = Batch((case.x, case.y), jnp.arange(NUM), NUM)
 
     def diagonal(key):
         kind = MonteCarloFisher(50)
@@ -355,7 +355,7 @@ def test_weights_of_a_plain_function_are_differentiated_directly():
     x = jnp.asarray(rng.normal(size=(NUM, 3)))
     start = model.initial(2)
     plan = plan_for(model, start, (3,), x.dtype)
-    batch = Batch(x, jnp.zeros(NUM, int), jnp.arange(NUM), NUM)
+    batch = Batch((x, jnp.zeros(NUM, int)), jnp.arange(NUM), NUM)
     found = BatchCurvature(GGN(), model, start, plan, batch, jnp.ones(NUM), jax.random.key(0)).matrix()
     flat, unravel = ravel_pytree(start.network)
     jacobian = jax.jacobian(lambda w: model.output(eqx.tree_at(lambda p: p.network, start, unravel(w)), x))(flat)
@@ -363,7 +363,7 @@ def test_weights_of_a_plain_function_are_differentiated_directly():
     np.testing.assert_allclose(found, jnp.einsum("nkp,nkl,nlq->pq", jacobian, fisher, jacobian), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", [Kronecker(), CorrectedKronecker(), Functional()], ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("kind", [Kronecker(), EKFAC(), FunctionSpace()], ids=lambda s: type(s).__name__)
 def test_structures_that_need_outer_products_refuse_the_hessian(kind):
     with pytest.raises(ValueError, match="no sum of outer products"):
         _curvature(_case("mlp"), kind, Hessian())

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import marginax as mx
-from marginax.data.shuffle import permute, shuffled_rows
+from marginax._kernels.permutation import permute, shuffled_rows
 
 
 def _rows(num, size, steps, key=0):

@@ -29,7 +29,7 @@ def _classes():
 @pytest.fixture(scope="module")
 def numbers():
     model, data, test = _numbers()
-    return compare(model, data, [MAP, LAPLACE], test=test, key=3, outside=np.array([[8.0], [9.0]]))
+    return compare(model, data, [MAP, LAPLACE], test=test, key=3, x_ood=np.array([[8.0], [9.0]]))
 
 
 @pytest.fixture(scope="module")
@@ -108,11 +108,11 @@ def test_a_comparison_on_disk_goes_on_where_it_was(tmp_path):
 
     both = [MAP, mx.infer.DeepEnsemble(2)]
     with pytest.raises(KeyboardInterrupt):
-        compare(model, data, both, test=test, key=0, directory=tmp_path / "c", say=stop)
+        compare(model, data, both, test=test, key=0, directory=tmp_path / "c", callback=stop)
     part = load_comparison(tmp_path / "c")
     assert list(part) == ["MAP"]
     named = []
-    whole = compare(model, data, both, test=test, key=0, directory=tmp_path / "c", say=named.append)
+    whole = compare(model, data, both, test=test, key=0, directory=tmp_path / "c", callback=named.append)
     assert named == ["DeepEnsemble"]
     assert list(whole) == ["MAP", "DeepEnsemble"]
     again = load_comparison(tmp_path / "c")

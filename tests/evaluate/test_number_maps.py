@@ -7,19 +7,9 @@ import scipy.stats as st
 from tests.evaluate.laws import predict_law, some_params, some_weights
 
 import marginax as mx
+from marginax.calibrate import Calibrated, QuantileRecalibration, VarianceScaling, recalibrate
 from marginax.data.scaling import Scaling
-from marginax.evaluate import (
-    Calibrated,
-    QuantileRecalibration,
-    VarianceScaling,
-    coverage,
-    crps,
-    nll,
-    pit,
-    recalibrate,
-    rmse,
-    scores,
-)
+from marginax.evaluate import coverage, crps, nll, pit, rmse, scores
 from marginax.files import decode, encode
 from marginax.model import distributions as dist
 
@@ -64,7 +54,7 @@ def test_the_factor_of_a_mixture_maximises_the_likelihood(family):
 def test_a_scaled_prediction_is_wider_around_its_mean(scaling):
     loc, scale = some_params(7, 30)
     prediction = predict_law(dist.Normal, loc, scale, scaling=scaling)
-    new = mx.evaluate.VarianceCalibrator(1.7)(prediction)
+    new = mx.calibrate.VarianceCalibrator(1.7)(prediction)
     assert type(new) is type(prediction)
     np.testing.assert_allclose(new.mean, prediction.mean, atol=1e-5)
     np.testing.assert_allclose(new.std, 1.7 * prediction.std, rtol=1e-5)
@@ -202,7 +192,7 @@ def test_bad_input_is_refused(as_users_run):
     with pytest.raises(ValueError, match="q must be a number, or a list of numbers"):
         after.quantile(1.0)
     with pytest.raises(TypeError, match="must not be recalibrated already"):
-        mx.evaluate.VarianceCalibrator(2.0)(after)
+        mx.calibrate.VarianceCalibrator(2.0)(after)
 
 
 def test_a_wrong_width_is_put_right_in_the_tails_too():

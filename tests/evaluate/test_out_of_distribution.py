@@ -21,7 +21,7 @@ from marginax.evaluate import (
     ood,
     separate,
 )
-from marginax.evaluate.strangeness import class_distances, features, mean_logits
+from marginax.evaluate.ood_scores import class_distances, features, mean_logits
 from marginax.model import distributions as dist
 
 

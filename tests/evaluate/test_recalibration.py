@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from tests.evaluate.laws import predict_classes, predict_law, softmax, some_classes
 
 import marginax as mx
-from marginax.evaluate import (
+from marginax.calibrate import (
     BayesianTemperature,
     Beta,
     Calibrated,
@@ -17,11 +17,10 @@ from marginax.evaluate import (
     Platt,
     Temperature,
     VectorScaling,
-    ece,
-    nll,
     recalibrate,
 )
-from marginax.evaluate.odds_maps import fit_logistic
+from marginax.calibrate.binary import fit_logistic
+from marginax.evaluate import ece, nll
 from marginax.files import FileError, decode, encode
 from marginax.model import distributions as dist
 

@@ -121,7 +121,7 @@ SLOW = [
     Case("Laplace", Laplace(training=MAP(num_epochs=20, batch_size=None)), {"any_network": False}),
     Case("MALA", MALA(num_warmup=30, num_samples=10, thin=3)),
     Case("SGHMC", SGHMC(step_size=1e-5, num_warmup=10, num_samples=10, thin=3, batch_size=8)),
-    Case("NUTS", NUTS(num_warmup=20, num_samples=20, max_doublings=3)),
+    Case("NUTS", NUTS(num_warmup=20, num_samples=20, max_tree_depth=3)),
     Case("HMC", HMC(num_warmup=20, num_samples=20, max_leapfrog=8)),
     Case("MetropolisHastings", MetropolisHastings(num_warmup=50, num_samples=20, thin=3)),
     Case("AdjustedMCLMC", AdjustedMCLMC(num_warmup=20, num_samples=20, max_steps=8)),

@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 
 from marginax import testing
-from marginax._random import normal
+from marginax._kernels.random import normal
 from marginax.data import FullBatch
+from marginax.evaluate.chains import diagnose
 from marginax.infer import MALA, NUTS
-from marginax.infer._adaptation import (
-    DenseScale,
-    DiagonalScale,
+from marginax.infer.flat import density_of, log_density_of, ravel, unravel
+from marginax.infer.mcmc.adaptation import (
+    DenseMetric,
+    DiagonalMetric,
     adaptation_windows,
     add_to_moments,
     no_moments,
     root_of,
 )
-from marginax.infer._flat import density_of, log_density_of, ravel, unravel
-from marginax.infer._hamiltonian import Motion, integrate, leapfrog, place_at
-from marginax.infer._microcanonical import glide, kick, refresh, unit
-from marginax.posterior.chains import diagnose
+from marginax.infer.mcmc.hamiltonian import Motion, integrate, leapfrog, place_at
+from marginax.infer.mcmc.microcanonical import isokinetic_step, kick, refresh, unit
 
 
 def quartic(position):
@@ -80,8 +80,8 @@ def test_microcanonical_step_is_reversible_and_keeps_unit_speed():
         start = start_at(6, "float64")
         start = Motion(start.place, unit(start.velocity))
         root = jnp.asarray(np.linspace(0.5, 1.5, 5))
-        end, error = glide(quartic, start, 0.4, root)
-        turned, undone = glide(quartic, Motion(end.place, -end.velocity), 0.4, root)
+        end, error = isokinetic_step(quartic, start, 0.4, root)
+        turned, undone = isokinetic_step(quartic, Motion(end.place, -end.velocity), 0.4, root)
         assert abs(jnp.linalg.norm(end.velocity) - 1) < 1e-12
         np.testing.assert_allclose(turned.place.position, start.place.position, atol=1e-12)
         np.testing.assert_allclose(turned.velocity, -start.velocity, atol=1e-12)
@@ -92,7 +92,7 @@ def test_microcanonical_energy_error_is_of_third_order_per_step():
     with jax.enable_x64(True):
         start = start_at(8, "float64")
         start = Motion(start.place, unit(start.velocity))
-        errors = [abs(float(glide(quartic, start, h, jnp.ones(5))[1])) for h in (0.2, 0.1, 0.05)]
+        errors = [abs(float(isokinetic_step(quartic, start, h, jnp.ones(5))[1])) for h in (0.2, 0.1, 0.05)]
         assert all(6.5 < a / b < 9.5 for a, b in itertools.pairwise(errors)), errors
 
 
@@ -183,7 +183,7 @@ def test_no_u_turn_trajectories_are_those_of_blackjax():
     assert 0.6 < ess / their_ess < 1.7
 
 
-@pytest.mark.parametrize("scale", [DiagonalScale(), DenseScale()])
+@pytest.mark.parametrize("scale", [DiagonalMetric(), DenseMetric()])
 def test_running_moments_equal_numpy(scale):
     values = np.random.default_rng(0).normal(size=(400, 3)) @ np.array([[1, 0.5, 0], [0, 1, 0.2], [0, 0, 2.0]]) + 5
     moments = no_moments(scale, jnp.zeros(3))
@@ -191,7 +191,7 @@ def test_running_moments_equal_numpy(scale):
         moments = add_to_moments(moments, jnp.asarray(value, jnp.float32))
     covariance = np.cov(values.T)
     weight = 400 / 405
-    if isinstance(scale, DiagonalScale):
+    if isinstance(scale, DiagonalMetric):
         wanted = weight * np.diag(covariance) + 1e-3 * (1 - weight)
         np.testing.assert_allclose(root_of(moments) ** 2, wanted, rtol=1e-4)
     else:

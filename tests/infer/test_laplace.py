@@ -12,7 +12,7 @@ from marginax.curvature import (
     BlockDiagonal,
     Dense,
     Diagonal,
-    Functional,
+    FunctionSpace,
     Hessian,
     Kronecker,
     LowRank,
@@ -48,7 +48,7 @@ def _exact(x, y, noise=NOISE, prior=PRIOR):
     return design, covariance, stats.multivariate_normal(np.zeros(len(x)), marginal).logpdf(y)
 
 
-WHOLE = [Dense(), BlockDiagonal(), Functional(), LowRank(4, num_spare=0)]
+WHOLE = [Dense(), BlockDiagonal(), FunctionSpace(), LowRank(4, num_spare=0)]
 
 
 @pytest.mark.parametrize("structure", WHOLE, ids=lambda s: type(s).__name__)

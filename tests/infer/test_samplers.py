@@ -14,7 +14,7 @@ from marginax.infer import (
     MILE,
     NUTS,
     AdjustedMCLMC,
-    DenseScale,
+    DenseMetric,
     MetropolisHastings,
     ParallelTempering,
 )
@@ -56,7 +56,7 @@ def test_sampler_recovers_noise_and_weights_together(name):
 @pytest.mark.slow
 def test_dense_scale_makes_a_correlated_posterior_easy():
     problem = testing.linear_regression(5, condition_number=1e4)
-    posterior = testing.check_moments(NUTS(300, 1000, scale=DenseScale()), problem, num_chains=4, min_ess=1e3)
+    posterior = testing.check_moments(NUTS(300, 1000, metric=DenseMetric()), problem, num_chains=4, min_ess=1e3)
     plain = mx.fit(problem.model, problem.data, NUTS(300, 50), key=0, num_chains=2)
     lengths = [p.record.info["sample"]["num_leapfrog"].mean() for p in (posterior, plain)]
     assert lengths[0] < 0.3 * lengths[1]
@@ -153,7 +153,7 @@ def test_mile_trains_samples_and_beats_its_own_start():
     model = mx.Model(net, mx.likelihoods.Gaussian(scale=mx.likelihoods.FromNetwork()))
     method = MILE(4, num_epochs=500, sampler=MCLMC(500, 50, thin=10, energy_variance=0.05))
     posterior = mx.fit(model, mx.data.standardise((x, y)), method, key=0)
-    assert set(posterior.record.num_steps) == {"train", "adapt", "sample"}
+    assert set(posterior.record.num_steps) == {"train", "warmup", "sample"}
     assert (posterior.num_chains, posterior.num_draws) == (4, 50)
     x_new = np.linspace(-2, 2, 50)[:, None]
     prediction = posterior.predict(x_new)
@@ -196,11 +196,11 @@ def test_microcanonical_samplers_refuse_a_single_parameter(method):
 
 
 PATIENT = {
-    "NUTS": NUTS(1000, 1500, scale=DenseScale()),
-    "HMC": HMC(1000, 1500, scale=DenseScale()),
-    "MALA": MALA(60_000, 1500, thin=60, scale=DenseScale()),
-    "MetropolisHastings": MetropolisHastings(20_000, 1500, thin=600, scale=DenseScale()),
-    "AdjustedMCLMC": AdjustedMCLMC(1000, 1500, scale=DenseScale()),
+    "NUTS": NUTS(1000, 1500, metric=DenseMetric()),
+    "HMC": HMC(1000, 1500, metric=DenseMetric()),
+    "MALA": MALA(60_000, 1500, thin=60, metric=DenseMetric()),
+    "MetropolisHastings": MetropolisHastings(20_000, 1500, thin=600, metric=DenseMetric()),
+    "AdjustedMCLMC": AdjustedMCLMC(1000, 1500, metric=DenseMetric()),
     "MCLMC": MCLMC(8000, 1500, thin=200, energy_variance=1e-5),
     "ParallelTempering": ParallelTempering(2000, 1500, thin=10, num_temperatures=3, hottest=4.0, path_length=60),
 }

@@ -14,11 +14,11 @@ from marginax.infer import (
     SGNHT,
     ControlVariates,
     CyclicalSGMCMC,
-    Decreasing,
     MinibatchMetropolis,
+    PolynomialDecay,
     PreconditionedSGLD,
 )
-from marginax.infer._stochastic import largest_curvature
+from marginax.infer.sgmcmc.diffusion import largest_curvature
 
 NUM, BATCH = 20, 5
 PROBLEM = testing.gaussian_mean(num_examples=NUM)
@@ -208,7 +208,7 @@ def test_default_step_comes_from_the_curvature():
 def test_decreasing_steps_lower_the_bias():
     first = 1.6 * VARIANCE
     constant = draws_of(SGLD(step_size=first, **BUDGET)).var() / VARIANCE
-    falling = draws_of(SGLD(step_size=Decreasing(first, delay=100.0), **BUDGET | {"thin": 20})).var() / VARIANCE
+    falling = draws_of(SGLD(step_size=PolynomialDecay(first, delay=100.0), **BUDGET | {"thin": 20})).var() / VARIANCE
     assert falling - 1 < 0.5 * (constant - 1)
 
 
@@ -228,7 +228,7 @@ def test_cycles_keep_draws_from_the_end_of_each_only():
 def test_training_comes_first_unless_a_start_is_given():
     method = SGLD(num_warmup=5, num_samples=5, thin=1, training=MAP(num_epochs=3))
     assert [phase.name for phase in method.phases(20, 20)] == ["train", "curvature", "warmup", "sample"]
-    assert [phase.name for phase in method.continued().phases(20, 20)] == ["curvature", "warmup", "sample"]
+    assert [phase.name for phase in method.warm_started().phases(20, 20)] == ["curvature", "warmup", "sample"]
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_training_comes_first_unless_a_start_is_given():
         (lambda: SGLD(temperature=-1.0), "temperature must be >= 0"),
         (lambda: SGHMC(friction=0.0), "friction must be in"),
         (lambda: SGNHT(rate=0.0), "rate must be > 0"),
-        (lambda: Decreasing(0.1, power=0.3), "power must be in"),
+        (lambda: PolynomialDecay(0.1, power=0.3), "power must be in"),
         (lambda: PreconditionedSGLD(decay=1.0), "decay must be in"),
         (lambda: CyclicalSGMCMC(explore=1.0), "explore must be in"),
         (lambda: SGLD(num_samples=0), "num_samples must be"),

@@ -49,7 +49,7 @@ class Walk(AbstractMethod):
 
     def phases(self, num_examples, batch_size):
         sample = Phase("sample", self.num_samples * self.thin, self.step, lambda s: s.params, self.thin)
-        return (Phase("adapt", self.num_warmup, self.step), sample)
+        return (Phase("warmup", self.num_warmup, self.step), sample)
 
     def step(self, model, state, batch, *, key):
         leaves, treedef = jax.tree.flatten(state.params)
@@ -190,10 +190,10 @@ def test_draws_that_do_not_fit_are_refused_before_they_are_drawn(tmp_path, monke
 # ---- faults
 
 
-@pytest.mark.parametrize(("phase", "step"), [("adapt", 10), ("sample", 30)])
+@pytest.mark.parametrize(("phase", "step"), [("warmup", 10), ("sample", 30)])
 def test_ctrl_c_returns_the_draws_so_far_and_a_resumed_run_the_rest(tmp_path, whole, phase, step):
     hook = At(phase, step, press_ctrl_c)
-    if phase == "adapt":
+    if phase == "warmup":
         with pytest.raises(KeyboardInterrupt):
             fit(directory=tmp_path / "run", hooks=[hook], chunk_size=7)
     else:
@@ -345,7 +345,7 @@ def test_a_kill_at_any_place_loses_and_doubles_nothing(tmp_path, whole, place, n
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("phase", ["adapt", "sample"])
+@pytest.mark.parametrize("phase", ["warmup", "sample"])
 def test_sigkill_at_random_times_resumes_bit_for_bit(tmp_path, phase):
     """The sampler of the users: killed while it adapts or samples, at times that differ from run to run."""
     setup = """
@@ -358,7 +358,7 @@ method = mx.infer.NUTS(num_warmup={warmup}, num_samples={samples})
 def run(directory):
     return mx.fit(model, (x, np.sin(x[:, 0])), method, key=1, num_chains=2, directory=directory, chunk_size=5)
 """
-    warmup, samples = (300, 20) if phase == "adapt" else (60, 300)
+    warmup, samples = (300, 20) if phase == "warmup" else (60, 300)
     script = setup.format(folder=str(Path(__file__).parent), warmup=warmup, samples=samples)
     space: dict = {}
     exec(script, space)  # noqa: S102
@@ -367,7 +367,7 @@ def run(directory):
     for repeat in range(5):
         run = tmp_path / f"run-{repeat}"
         process = subprocess.Popen([sys.executable, "-c", script + f"run({str(run)!r})"])
-        file = run / ("info-0.safetensors" if phase == "adapt" else "draws-1.safetensors")
+        file = run / ("info-0.safetensors" if phase == "warmup" else "draws-1.safetensors")
         deadline = time.monotonic() + 300
         while not file.exists() and time.monotonic() < deadline:
             time.sleep(0.01)

@@ -16,11 +16,11 @@ from marginax.infer import (
     VI,
     Adam,
     BayesByBackprop,
+    BlundellWeights,
     ClosedForm,
     Flipout,
     Flow,
     FullRank,
-    Halving,
     LocalReparameterisation,
     LowRank,
     MeanField,
@@ -29,9 +29,9 @@ from marginax.infer import (
     StickingTheLanding,
     VariationalDropout,
 )
-from marginax.infer.families import softplus
 from marginax.infer.svgd import stein_direction
-from marginax.infer.variational_dropout import divergence_from_log_uniform
+from marginax.infer.vi.families import softplus
+from marginax.infer.vi.variational_dropout import divergence_from_log_uniform
 
 CALM = {"kl_warmup": 0.1, "batch_size": None, "optimiser": Adam(2e-2)}
 
@@ -88,7 +88,7 @@ def test_minibatches_and_their_divergence_leave_the_optimum_where_it_is():
 
 
 def test_halving_shares_out_the_divergence_as_published():
-    factors = [float(Halving().factor(jnp.asarray(step), 5)) for step in range(10)]
+    factors = [float(BlundellWeights().factor(jnp.asarray(step), 5)) for step in range(10)]
     np.testing.assert_allclose(factors[:5], [5 * 2 ** (5 - i) / (2**5 - 1) for i in range(1, 6)], rtol=1e-6)
     np.testing.assert_allclose(np.mean(factors), 1.0, rtol=1e-6)
     assert factors[5:] == factors[:5]
@@ -144,7 +144,7 @@ def estimates(estimator, num: int = 400) -> tuple[np.ndarray, np.ndarray]:
     model = mx.Model(mx.nets.MLP(20, (30,), 3, key=0), mx.likelihoods.Categorical())
     params = model.initial(3)
     approximation = MeanField(0.5).start(params, key=jax.random.key(0))
-    batch = Batch(x, y, jnp.arange(64), 64)
+    batch = Batch((x, y), jnp.arange(64), 64)
 
     @jax.jit
     @jax.vmap

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import marginax as mx
+from marginax._kernels.blocks import sum_over_rows
 from marginax.data import Batch
 from marginax.model import blocks
-from marginax.model.blocks import sum_over_rows
 
 
 def density(params, batch, model):
@@ -25,7 +25,7 @@ def test_blocks_change_nothing(monkeypatch, num_rows):
     x = jnp.asarray(rng.normal(size=(num_rows, 3)), jnp.float32)
     model = mx.Model(mx.nets.MLP(3, (5,), 1, activation=jnp.tanh, key=0), mx.likelihoods.Gaussian())
     params = model.initial(1)
-    batch = Batch(x, jnp.sin(x[:, 0]), jnp.arange(num_rows), 2 * num_rows)
+    batch = Batch((x, jnp.sin(x[:, 0])), jnp.arange(num_rows), 2 * num_rows)
     vector = jax.tree.map(jnp.ones_like, params)
 
     def all_of_it():

@@ -50,7 +50,7 @@ def data():
 
 
 def _batch(x, y, num=None):
-    return Batch(jnp.asarray(x), jnp.asarray(y), jnp.arange(len(x)), num or len(x))
+    return Batch((jnp.asarray(x), jnp.asarray(y)), jnp.arange(len(x)), num or len(x))
 
 
 @pytest.mark.parametrize("name", LIKELIHOODS)

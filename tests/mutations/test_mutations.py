@@ -18,9 +18,9 @@ import pytest
 from tests.infer.test_exact import check_standardised, tempered
 
 from marginax import testing
+from marginax._kernels.permutation import shuffled_rows
 from marginax.data import Arrays, Minibatches
 from marginax.data.arrays import DataSpec
-from marginax.data.shuffle import shuffled_rows
 from marginax.infer import MAP, Adam, AnchoredEnsemble, _driver, _train, optimisers
 from marginax.model import Model, distributions, likelihoods, priors
 from marginax.model.likelihoods import real
@@ -220,7 +220,7 @@ BUGS = [
     Bug("resume repeats a step", _driver.Run, "_set_cursor", one_step_too_early, "conformance", "interrupted"),
     Bug("gradient has the wrong sign", optimisers, "_scale_by", uphill, "mode", "away from the mode"),
     Bug("training stands still", _train.AbstractTraining, "step", stands_still, "mode", "away from the mode"),
-    Bug("targets get no noise", Model, "scaled_tilt", no_target_noise, "moments", OFF),
+    Bug("targets get no noise", Model, "scaled_perturbation", no_target_noise, "moments", OFF),
     Bug("anchors are not drawn", Model, "sample_prior", anchored_at_zero, "moments", OFF),
     Bug("target noise is renewed", AnchoredEnsemble, "objective", fresh_noise_every_step, "moments", OFF),
     Bug("files keep half precision", storage, "decode", half_precision, "conformance", "saving and loading"),

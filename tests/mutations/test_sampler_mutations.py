@@ -44,8 +44,8 @@ from marginax.infer import (
     sgnht,
     tempering,
 )
-from marginax.infer._flat import density_of
-from marginax.infer._hamiltonian import Motion, place_at
+from marginax.infer.flat import density_of
+from marginax.infer.mcmc.hamiltonian import Motion, place_at
 from marginax.model import Model
 from marginax.model.likelihoods import real
 
@@ -84,7 +84,7 @@ def check_thermostat() -> None:
 
 
 def check_energy_with_a_dense_scale() -> None:
-    """Halving the step quarters the energy error, also in stretched coordinates."""
+    """BlundellWeights the step quarters the energy error, also in stretched coordinates."""
     with jax.enable_x64(True):
         start = dynamics.start_at(2, "float64")
         root = jnp.diag(jnp.linspace(0.5, 1.5, 5)) + 0.4 * jnp.tril(jnp.ones((5, 5)), -1)
@@ -144,9 +144,9 @@ CHECKS: dict[str, Callable[[], Any]] = {
     "Metropolis moves": lambda: check_moves(MetropolisHastings(), 1.5),
     "MALA moves": lambda: check_moves(MALA(), 1.3),
     "HMC moves": lambda: check_moves(HMC(), 1.0),
-    "NUTS moves": lambda: check_moves(NUTS(max_doublings=5), 1.2),
+    "NUTS moves": lambda: check_moves(NUTS(max_tree_depth=5), 1.2),
     # unequal scales: with equal ones all trajectories turn at the same time, and subtrees never matter
-    "NUTS turns": lambda: check_moves(NUTS(max_doublings=5), 0.15, np.ones(3)),
+    "NUTS turns": lambda: check_moves(NUTS(max_tree_depth=5), 0.15, np.ones(3)),
     "adjusted MCLMC moves": lambda: check_moves(AdjustedMCLMC(), 1.0),
     "chains": check_chains,
     "learned noise": moments(MALA(300, 1000), testing.linear_regression_unknown_noise()),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import marginax as mx
-from marginax.nets.batched import call_batched, map_examples
+from marginax._kernels.examples_last import call_batched, map_examples
 
 NUM_ROWS = 37
 ACTIVATIONS = [jax.nn.relu, jax.nn.gelu, jax.nn.silu, jax.nn.softplus, jax.nn.elu, jax.nn.relu6, jnp.tanh]

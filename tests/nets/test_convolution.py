@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from jax import lax
 
+from marginax._kernels import image_maps
 from marginax.files import decode, encode
-from marginax.nets import image_maps
 from marginax.nets.convolution import Conv2d, avg_pool2d, conv2d, conv2d_batch, max_pool2d
 
 # in_channels, (height, width), out_channels, kernel, stride, padding

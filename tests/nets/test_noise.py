@@ -10,10 +10,10 @@ import marginax as mx
 from marginax.nets import (
     ConcreteFactor,
     Dropout,
+    FlipoutPerturbation,
     GaussianFactor,
     LocalNormal,
     Perturbed,
-    SignedShift,
     WeightDropout,
     layer_shapes,
     layers_of,
@@ -66,7 +66,9 @@ def test_a_concrete_coin_is_nearly_a_coin():
 def test_signs_give_every_example_the_law_of_the_shift_and_no_correlation():
     shift = linear([0.3, -0.1, 0.4], 0.2)
     x = jnp.array(X)
-    outputs = Perturbed(PLAIN, (SignedShift(shift),)).call_batch(jnp.tile(x, (NUM, 1)), key=jax.random.key(0))[:, 0]
+    outputs = Perturbed(PLAIN, (FlipoutPerturbation(shift),)).call_batch(jnp.tile(x, (NUM, 1)), key=jax.random.key(0))[
+        :, 0
+    ]
     deviation = np.asarray(outputs - PLAIN(x)[0])
     variance = ((np.array([0.3, -0.1, 0.4]) * X) ** 2).sum() + 0.04
     assert abs(deviation.mean()) < 4.9 * np.sqrt(variance / NUM)

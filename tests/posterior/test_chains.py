@@ -11,9 +11,10 @@ import pytest
 
 import marginax as mx
 from marginax.data import DataSpec, Scaling
-from marginax.posterior import Draws, FitRecord, chain_predictions, diagnose_chains, measure_convergence
-from marginax.posterior.chains import find_modes
-from marginax.posterior.convergence import fraction_of_energy
+from marginax.evaluate import chain_predictions, diagnose_chains, measure_convergence
+from marginax.evaluate.chains import find_modes
+from marginax.evaluate.convergence import fraction_of_energy
+from marginax.posterior import Draws, FitRecord
 
 X = np.linspace(-1, 1, 8)[:, None]
 

@@ -45,9 +45,9 @@ def regression(tmp_path_factory):
     record = FitRecord(
         method="NUTS(num_samples=60)",
         num_chains=2,
-        num_steps={"adapt": 50, "sample": 60},
-        seconds={"adapt": 2.0, "sample": 1.0},
-        info={"adapt": {"log_density": rng.normal(size=(2, 50))}},
+        num_steps={"warmup": 50, "sample": 60},
+        seconds={"warmup": 2.0, "sample": 1.0},
+        info={"warmup": {"log_density": rng.normal(size=(2, 50))}},
         probes=x[:8].astype(np.float32),
     )
     spec = mx.data.DataSpec((2,), (), 200)
@@ -189,7 +189,7 @@ def test_one_input_is_drawn_over_its_range(tmp_path):
 def test_every_part_is_announced(regression, tmp_path):
     _, posterior, x, y = regression
     heard = []
-    write_report(tmp_path / "a.html", posterior=posterior, x=x, y=y, say=heard.append)
+    write_report(tmp_path / "a.html", posterior=posterior, x=x, y=y, callback=heard.append)
     assert len(heard) == NUM_PARTS
     assert heard[-1] == "page"
 

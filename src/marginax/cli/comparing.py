@@ -63,7 +63,7 @@ def compare(
             seconds=seconds,
             directory=directory,
             progress=output.progress,
-            say=output.note,
+            callback=output.note,
         )
         if len(comparison) < len(chosen):
             again = f"the same command with --out {shlex.quote(str(directory))} goes on"

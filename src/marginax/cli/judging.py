@@ -86,7 +86,7 @@ def write_run_report(estimator: Any, kept: HeldOut, path: Path, output: Output) 
             title=f"{kept.target}, predicted from {kept.source}",
             command=kept.command,
             level=kept.level,
-            say=lambda _: advance(),
+            callback=lambda _: advance(),
         )
 
 

@@ -81,7 +81,7 @@ class Output:
         if self.quiet or not sys.stderr.isatty():
             yield lambda num=1: None
             return
-        from marginax.infer._progress import bar_of_tasks
+        from marginax.infer.progress import bar_of_tasks
 
         with bar_of_tasks(transient=True) as bar:
             task = bar.add_task(what, total=total, rate="")

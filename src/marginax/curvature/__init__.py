@@ -10,6 +10,7 @@ from marginax.curvature.covariances import (
     LowRankCovariance,
     ReducedCovariance,
 )
+from marginax.curvature.hooks import Plan, plan_for, pull_back
 from marginax.curvature.jacobians import Jacobian
 from marginax.curvature.kinds import (
     GGN,
@@ -19,9 +20,7 @@ from marginax.curvature.kinds import (
     Hessian,
     MonteCarloFisher,
 )
-from marginax.curvature.kronecker import CorrectedKronecker, Kronecker
-from marginax.curvature.listening import Plan, plan_for, pull_back
-from marginax.curvature.prior import prior_precision
+from marginax.curvature.kronecker import EKFAC, Kronecker
 from marginax.curvature.results import (
     AbstractCurvature,
     BlockCurvature,
@@ -36,11 +35,12 @@ from marginax.curvature.structures import (
     Dense,
     Diagonal,
     Extent,
-    Functional,
+    FunctionSpace,
     LowRank,
 )
 
 __all__ = [
+    "EKFAC",
     "GGN",
     "AbstractCovariance",
     "AbstractCurvature",
@@ -50,7 +50,6 @@ __all__ = [
     "BlockCovariance",
     "BlockCurvature",
     "BlockDiagonal",
-    "CorrectedKronecker",
     "Cost",
     "Dense",
     "DenseCovariance",
@@ -62,7 +61,7 @@ __all__ = [
     "Extent",
     "FactoredCurvature",
     "FixedCovariance",
-    "Functional",
+    "FunctionSpace",
     "Hessian",
     "Jacobian",
     "KeptCovariance",
@@ -78,6 +77,5 @@ __all__ = [
     "check_memory",
     "estimate",
     "plan_for",
-    "prior_precision",
     "pull_back",
 ]

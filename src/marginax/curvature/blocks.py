@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from marginax._random import normal
+from marginax._kernels.random import normal
 from marginax.curvature.covariances import AbstractCovariance, DiagonalCovariance, KeptCovariance, sum_of
 from marginax.curvature.jacobians import Jacobian, Outer, Plain, Zero, take_entries
 from marginax.files import register

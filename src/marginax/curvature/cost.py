@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from marginax.curvature.hooks import Plan
 from marginax.curvature.kronecker import Kronecker
-from marginax.curvature.listening import Plan
 from marginax.curvature.structures import AbstractStructure, Diagonal, Extent, LowRank
 
 _NUM_BYTES = 4

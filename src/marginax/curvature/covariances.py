@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from marginax._random import normal
+from marginax._kernels.random import normal
 from marginax.curvature.jacobians import Jacobian, as_one_layer, dense_rows
 from marginax.files import register
 

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from marginax.curvature.hooks import Columns, Plan, moving_part, pull_back
 from marginax.curvature.jacobians import Jacobian, gram, take_entries
-from marginax.curvature.listening import Columns, Plan, moving_part, pull_back
 from marginax.data import Batch
 from marginax.files import register
 from marginax.model import Model, Params
@@ -160,7 +160,7 @@ class BatchCurvature(eqx.Module):
         if isinstance(self.kind, Hessian):
             return jax.vmap(self._hessian_product, 1, 1)(directions)
         columns = self.kind.columns(self.model, self.params)
-        keys = jax.random.split(self.key, self.batch.x.shape[0])
+        keys = jax.random.split(self.key, self.batch.size)
         outputs, along = jax.linearize(self._outputs, self._start)
         roots = jax.vmap(columns)(outputs, self.batch.y, keys)
         back = jax.linear_transpose(along, self._start)

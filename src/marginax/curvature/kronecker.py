@@ -6,9 +6,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
+from marginax.curvature.hooks import Plan
 from marginax.curvature.jacobians import Outer, second_moment
 from marginax.curvature.kinds import BatchCurvature
-from marginax.curvature.listening import Plan
 from marginax.curvature.results import AbstractCurvature, BlockCurvature, DiagonalCurvature, FactoredCurvature
 from marginax.curvature.structures import AbstractStructure, Extent
 from marginax.files import register
@@ -99,7 +99,7 @@ class CorrectedSums(eqx.Module):
 
 
 @register("structure/ekfac")
-class CorrectedKronecker(AbstractStructure):
+class EKFAC(AbstractStructure):
     """Kronecker factors with corrected eigenvalues (EKFAC; George et al., 2018): exact on the diagonal of their basis.
 
     A second pass over the data finds the diagonal of the curvature in the eigenbasis of the factors.

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from marginax._random import normal
+from marginax._kernels.random import normal
+from marginax.curvature.hooks import LeafPlan, Plan
 from marginax.curvature.jacobians import (
     Jacobian,
     as_one_layer,
@@ -24,7 +25,6 @@ from marginax.curvature.jacobians import (
     unpack_gram,
 )
 from marginax.curvature.kinds import BatchCurvature, Hessian
-from marginax.curvature.listening import LeafPlan, Plan
 from marginax.curvature.results import (
     AbstractCurvature,
     BlockCurvature,
@@ -240,7 +240,7 @@ class RowSums(eqx.Module):
 
 
 @register("structure/function_space")
-class Functional(AbstractStructure):
+class FunctionSpace(AbstractStructure):
     """All of the curvature, held by examples instead of by weights: the Gaussian process view, for small data.
 
     The network is linear in its weights around the mode, so its outputs are a Gaussian process whose kernel is the

@@ -1,6 +1,6 @@
 """Data: arrays in memory, batches as pure functions of step and key, files larger than memory, real data sets."""
 
-from marginax.data.arrays import Arrays, DataSpec, as_arrays, standardise
+from marginax.data.arrays import Arrays, DataSpec, Rows, as_arrays, standardise
 from marginax.data.datasets import load_co2, load_fashion_mnist, load_mnist, load_uci
 from marginax.data.growing import GrowingMinibatches
 from marginax.data.mapped import MappedFiles
@@ -17,6 +17,7 @@ __all__ = [
     "GrowingMinibatches",
     "MappedFiles",
     "Minibatches",
+    "Rows",
     "Scaling",
     "Table",
     "as_arrays",

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Num
+from jaxtyping import Array, Float, Num, PyTree
 
 from marginax.data.scaling import Scaling, scaling_of
 from marginax.files import register
@@ -49,6 +49,11 @@ class Arrays(eqx.Module):
         self.scaling = scaling
 
     @property
+    def tree(self) -> tuple[Any, Any]:
+        """Inputs and targets."""
+        return self.x, self.y
+
+    @property
     def num_examples(self) -> int:
         """N."""
         return self.x.shape[0]
@@ -61,6 +66,51 @@ class Arrays(eqx.Module):
     def take(self, rows: np.ndarray) -> "Arrays":
         """The data set made of some rows, with the same scaling."""
         return Arrays(self.x[rows], self.y[rows], scaling=self.scaling)
+
+
+@register("data/rows")
+class Rows(eqx.Module):
+    """Any pytree of arrays with a leading axis of examples: for models that are not about pairs (x, y).
+
+    None stands for no data at all: a density that is what it is.
+
+    Args:
+        tree: of arrays.
+
+    >>> Rows({"counts": np.array([3, 1, 2]), "hours": np.array([1.0, 0.5, 2.0])}).num_examples
+    3
+    """
+
+    tree: PyTree
+
+    def __init__(self, tree: Any):
+        """Check and convert."""
+        leaves = jax.tree_util.tree_leaves_with_path(tree)
+        arrays = [_as_leaf(jax.tree_util.keystr(path) or "data", leaf) for path, leaf in leaves]
+        if len({len(array) for array in arrays}) > 1:
+            raise ValueError(f"data must have one number of rows in all arrays, got {[len(array) for array in arrays]}")
+        self.tree = jax.tree.unflatten(jax.tree.structure(tree), arrays)
+
+    @property
+    def num_examples(self) -> int:
+        """N; 1 where there are no data."""
+        return next((len(leaf) for leaf in jax.tree.leaves(self.tree)), 1)
+
+    @property
+    def spec(self) -> DataSpec:
+        """The size; there are no inputs to check."""
+        return DataSpec((), (), self.num_examples)
+
+    def take(self, rows: np.ndarray) -> "Rows":
+        """The data set made of some rows."""
+        return Rows(jax.tree.map(lambda leaf: leaf[rows], self.tree))
+
+
+def _as_leaf(name: str, values: Any) -> np.ndarray:
+    array = as_numeric(values, name=name)
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        return np.asarray(array, np.int32)
+    return np.asarray(array, jax.dtypes.canonicalize_dtype(np.float64))
 
 
 def as_numeric(values: Any, *, name: str) -> np.ndarray:

@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
+from marginax._kernels.permutation import rows_of_step
 from marginax.data.arrays import Arrays, DataSpec, as_arrays
-from marginax.data.shuffle import rows_of_step
-from marginax.data.sources import AbstractSource, Batch
+from marginax.data.sources import AbstractSource, Batch, first_rows, gather
 from marginax.files import register
 
 
@@ -58,15 +58,7 @@ class GrowingMinibatches(AbstractSource):
         """The rows of a step, gathered."""
         num = jnp.asarray(self.count, jnp.uint32)
         rows = rows_of_step(step, self.batch_size, num, key=key)
-        x, y = jnp.asarray(self.data.x), jnp.asarray(self.data.y)
-        return Batch(
-            x.at[rows].get(mode="promise_in_bounds"),
-            y.at[rows].get(mode="promise_in_bounds"),
-            rows,
-            jnp.asarray(self.count, jnp.int32),
-        )
+        return Batch(gather(self.data.tree, rows), rows, jnp.asarray(self.count, jnp.int32))
 
-    def examples(self, num: int) -> tuple[np.ndarray, np.ndarray]:
-        """The first rows."""
-        num = min(num, int(self.count))
-        return np.asarray(self.data.x[:num]), np.asarray(self.data.y[:num])
+    def examples(self, num: int) -> PyTree:
+        return first_rows(self.data.tree, min(num, int(self.count)))

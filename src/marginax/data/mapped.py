@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
+from marginax._kernels.permutation import shuffled_rows
 from marginax.data.arrays import DataSpec
 from marginax.data.scaling import Scaling
-from marginax.data.shuffle import shuffled_rows
 from marginax.data.sources import AbstractSource, Batch
 from marginax.files import register
 
@@ -67,7 +67,7 @@ class MappedFiles(AbstractSource):
         epoch, offset = divmod(int(step) * self.batch_size, len(x))
         rows = np.asarray(_rows(jnp.uint32(epoch), jnp.uint32(offset), self.batch_size, len(x), key))
         batch_x, batch_y = self._read(x, y, rows)
-        return Batch(jnp.asarray(batch_x), jnp.asarray(batch_y), jnp.asarray(rows), len(x))
+        return Batch((jnp.asarray(batch_x), jnp.asarray(batch_y)), jnp.asarray(rows), len(x))
 
     def examples(self, num: int) -> tuple[np.ndarray, np.ndarray]:
         """The first rows."""

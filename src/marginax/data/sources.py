@@ -1,45 +1,64 @@
 """Where batches come from. A source says what the batch of a step is, as a pure function of step and key."""
 
 import abc
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray, UInt32
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt32
 
-from marginax.data.arrays import Arrays, DataSpec, as_arrays
-from marginax.data.shuffle import rows_of_step
+from marginax._kernels.permutation import rows_of_step
+from marginax.data.arrays import Arrays, DataSpec, Rows, as_arrays
 from marginax.files import register
 
 
 class Batch(eqx.Module):
-    """Some rows of the data: inputs, targets, their row numbers, and the size N of the whole.
+    """Some examples of the data, their row numbers, and the size N of the whole.
 
-    The model scales the batch's log likelihood by N / len(batch); nothing else has to know about N.
+    The model scales the batch's log likelihood by N / size; nothing else has to know about N.
 
     Args:
-        x: inputs.
-        y: targets.
+        data: any pytree of arrays with a leading axis of examples; inputs and targets as a pair.
         index: row numbers.
         num_examples: N; an array if it may change without compiling again.
     """
 
-    x: Array
-    y: Array
+    data: PyTree
     index: Int[Array, " b"]
     _number: int | None = eqx.field(static=True)
     _traced: Int[Array, ""] | UInt32[Array, ""] | None
 
-    def __init__(self, x: Array, y: Array, index: Int[Array, " b"], num_examples: int | Array):
-        self.x, self.y, self.index = x, y, index
+    def __init__(self, data: PyTree, index: Int[Array, " b"], num_examples: int | Array):
+        self.data, self.index = data, index
         known = isinstance(num_examples, int)
         self._number, self._traced = (num_examples, None) if known else (None, num_examples)
 
     @property
     def num_examples(self) -> Any:
-        """N: an int, or an array for methods that allow `any_size`."""
+        """N: an int, or an array for methods that support a dynamic size."""
         return self._number if self._traced is None else self._traced
+
+    @property
+    def size(self) -> int:
+        """Examples in the batch."""
+        return self.index.shape[0]
+
+    @property
+    def x(self) -> Array:
+        """Inputs, where the data are pairs of inputs and targets."""
+        return self.data[0]
+
+    @property
+    def y(self) -> Array:
+        """Targets, where the data are pairs of inputs and targets."""
+        return self.data[1]
+
+    def total(self, values: Float[Array, " b"]) -> Float[Array, ""]:
+        """Unbiased estimate of the sum over all examples from the values of these."""
+        return self.num_examples / self.size * jnp.sum(values)
 
 
 class AbstractSource(eqx.Module):
@@ -64,8 +83,8 @@ class AbstractSource(eqx.Module):
         """The batch of a step; calling it twice gives the same batch."""
 
     @abc.abstractmethod
-    def examples(self, num: int) -> tuple[np.ndarray, np.ndarray]:
-        """The first rows, for checks before anything is compiled."""
+    def examples(self, num: int) -> PyTree:
+        """The first examples, for checks before anything is compiled."""
 
 
 @register("data/full_batch")
@@ -77,11 +96,11 @@ class FullBatch(AbstractSource):
     """
 
     on_host: ClassVar[bool] = False
-    data: Arrays
+    data: Arrays | Rows
 
     def __init__(self, data: Any):
-        """Take a pair of arrays or `Arrays`."""
-        self.data = as_arrays(data)
+        """Take a pair of arrays, `Arrays` or `Rows`."""
+        self.data = data if isinstance(data, Rows) else as_arrays(data)
 
     @property
     def batch_size(self) -> int:
@@ -90,18 +109,16 @@ class FullBatch(AbstractSource):
 
     @property
     def spec(self) -> DataSpec:
-        """Shapes, size and scaling."""
         return self.data.spec
 
     def batch(self, step: Int[Array, ""] | int, *, key: PRNGKeyArray) -> Batch:
         """All rows, in their order."""
         del step, key
         num = self.data.num_examples
-        return Batch(jnp.asarray(self.data.x), jnp.asarray(self.data.y), jnp.arange(num), num)
+        return Batch(jax.tree.map(jnp.asarray, self.data.tree), jnp.arange(num), num)
 
-    def examples(self, num: int) -> tuple[np.ndarray, np.ndarray]:
-        """The first rows."""
-        return np.asarray(self.data.x[:num]), np.asarray(self.data.y[:num])
+    def examples(self, num: int) -> PyTree:
+        return first_rows(self.data.tree, num)
 
 
 @register("data/minibatches")
@@ -111,7 +128,6 @@ class Minibatches(AbstractSource):
     Every row appears exactly once per epoch and every batch has `batch_size` rows, so the estimate of the log
     likelihood is unbiased whatever the remainder.
 
-    >>> import jax
     >>> source = Minibatches((np.zeros((10, 2)), np.zeros(10)), batch_size=5)
     >>> rows = [source.batch(step, key=jax.random.key(0)).index for step in range(2)]
     >>> sorted(np.concatenate(rows).tolist())
@@ -119,12 +135,12 @@ class Minibatches(AbstractSource):
     """
 
     on_host: ClassVar[bool] = False
-    data: Arrays
+    data: Arrays | Rows
     batch_size: int = eqx.field(static=True)
 
     def __init__(self, data: Any, batch_size: int):
-        """Take a pair of arrays or `Arrays`, and the number of rows per batch (at most N are used)."""
-        self.data = as_arrays(data)
+        """Take a pair of arrays, `Arrays` or `Rows`, and the number of rows per batch (at most N are used)."""
+        self.data = data if isinstance(data, Rows) else as_arrays(data)
         if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
             raise ValueError(f"batch_size must be an int >= 1, got {batch_size!r}")
         self.batch_size = min(int(batch_size), self.data.num_examples)
@@ -133,7 +149,6 @@ class Minibatches(AbstractSource):
 
     @property
     def spec(self) -> DataSpec:
-        """Shapes, size and scaling."""
         return self.data.spec
 
     def rows(self, step: Int[Array, ""] | int, *, key: PRNGKeyArray) -> Int[Array, " b"]:
@@ -143,24 +158,33 @@ class Minibatches(AbstractSource):
     def batch(self, step: Int[Array, ""] | int, *, key: PRNGKeyArray) -> Batch:
         """The rows of a step, gathered."""
         rows = self.rows(step, key=key)
-        x, y = jnp.asarray(self.data.x), jnp.asarray(self.data.y)
-        return Batch(
-            x.at[rows].get(mode="promise_in_bounds"),
-            y.at[rows].get(mode="promise_in_bounds"),
-            rows,
-            self.data.num_examples,
-        )
+        return Batch(gather(self.data.tree, rows), rows, self.data.num_examples)
 
-    def examples(self, num: int) -> tuple[np.ndarray, np.ndarray]:
-        """The first rows."""
-        return np.asarray(self.data.x[:num]), np.asarray(self.data.y[:num])
+    def examples(self, num: int) -> PyTree:
+        return first_rows(self.data.tree, num)
 
 
-def as_source(data: Any, batch_size: int | None) -> AbstractSource:
-    """A source is taken as it is; arrays become minibatches of the method's `batch_size`, or one full batch."""
+def gather(tree: PyTree, rows: Int[Array, " b"]) -> PyTree:
+    """Some rows of every leaf."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf).at[rows].get(mode="promise_in_bounds"), tree)
+
+
+def first_rows(tree: PyTree, num: int) -> PyTree:
+    """The first rows of every leaf, on the host."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf[:num]), tree)
+
+
+def as_source(data: Any, batch_size: int | None, read: Callable[[Any], Arrays | Rows] = as_arrays) -> AbstractSource:
+    """A source is taken as it is; data become minibatches of the method's `batch_size`, or one full batch.
+
+    Args:
+        data: what the user has.
+        batch_size: of the method; None for all rows.
+        read: checks the data, and says what the rows are.
+    """
     if isinstance(data, AbstractSource):
         return data
-    arrays = as_arrays(data)
-    if batch_size is None or batch_size >= arrays.num_examples:
-        return FullBatch(arrays)
-    return Minibatches(arrays, batch_size)
+    rows = read(data)
+    if batch_size is None or batch_size >= rows.num_examples:
+        return FullBatch(rows)
+    return Minibatches(rows, batch_size)

@@ -172,7 +172,7 @@ def resume_learning(directory: str | os.PathLike[str], oracle: Oracle, *, model:
     study = _Study(model, plan, oracle, pool, test, key, files)
     state = files.state()
     if state is not None:
-        posterior = files.posterior(state, plan.method.adapt(model))
+        posterior = files.posterior(state, plan.method.prepare_model(model))
         study.restore(state, posterior)
     return study.execute()
 
@@ -283,7 +283,7 @@ class _Study:
 
     @property
     def _warm(self) -> bool:
-        return self.plan.warm_start and bool(eqx.tree_equal(self.plan.method.continued(), self.plan.method))
+        return self.plan.warm_start and bool(eqx.tree_equal(self.plan.method.warm_started(), self.plan.method))
 
     def _key(self, stream: int) -> PRNGKeyArray:
         return jax.random.fold_in(jax.random.fold_in(self.key, self.pool.num_labelled), stream)
@@ -303,7 +303,7 @@ def _training_data(method: AbstractMethod, pool: Pool, capacity: int) -> Any:
     While there are fewer rows than the method's batches have, batches are the largest power of two of them, so that few
     sizes are compiled; the buffer has a power of two of rows, so that other studies use the same programs.
     """
-    if not method.any_size or method.batch_size is None:
+    if not method.supports_dynamic_size or method.batch_size is None:
         return pool.data
     num = pool.num_labelled
     size = method.batch_size if method.batch_size <= num else 1 << (num.bit_length() - 1)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from marginax.evaluate import RecalibratedPrediction
+from marginax.calibrate import RecalibratedPrediction
 from marginax.predict import ClassificationPrediction, MultiLabelPrediction, RegressionPrediction
 
 _PREDICTIONS = (ClassificationPrediction, MultiLabelPrediction, RecalibratedPrediction, RegressionPrediction)

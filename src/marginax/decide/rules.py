@@ -13,8 +13,8 @@ import jax
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
+from marginax.calibrate import RecalibratedPrediction
 from marginax.decide.reading import check_level, is_prediction, read_mean, read_mean_and_std, read_pair, read_targets
-from marginax.evaluate import RecalibratedPrediction
 from marginax.files import register
 from marginax.predict import RegressionPrediction
 

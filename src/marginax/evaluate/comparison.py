@@ -147,12 +147,12 @@ def compare(
     test: Any,
     key: Key,
     seconds: float | None = None,
-    outside: Any = None,
+    x_ood: Any = None,
     ood_score: AbstractOODScore | None = None,
     num_samples: int | None = None,
     directory: PathLike | None = None,
     progress: bool | None = None,
-    say: Callable[[str], None] | None = None,
+    callback: Callable[[str], None] | None = None,
 ) -> Comparison:
     """Fit every method to the same data, from the same seed, in the same time; judge all by the same test data.
 
@@ -166,12 +166,12 @@ def compare(
         test: a pair (x, y) in the units of the data.
         key: int seed or JAX key.
         seconds: for each method, kept by `mx.infer.TimeLimit`; by default every method has its own budget.
-        outside: inputs from elsewhere, to see whether they are found to be strange.
+        x_ood: inputs from elsewhere, to see whether they are found to be strange.
         ood_score: by which; `Entropy()` of classes and `Std()` of numbers by default.
         num_samples: networks to average over, as in `posterior.predict`.
         directory: where to keep it: the same call goes on with what is not done yet, and `load_comparison` reads it.
         progress: show progress bars; by default when standard error is a terminal.
-        say: called with the name of each method before it starts.
+        callback: called with the name of each method before it starts.
 
     >>> import marginax as mx
     >>> x = np.linspace(-1, 1, 40)[:, None]
@@ -187,8 +187,8 @@ def compare(
         raise TypeError(f"model must be an mx.Model, got {type(model).__name__}")
     if seconds is not None and not seconds > 0:
         raise ValueError(f"seconds must be > 0 or None, got {seconds}")
-    if ood_score is not None and outside is None:
-        raise ValueError(f"outside must be inputs from elsewhere where ood_score is given, got None with {ood_score!r}")
+    if ood_score is not None and x_ood is None:
+        raise ValueError(f"x_ood must be inputs from elsewhere where ood_score is given, got None with {ood_score!r}")
     key = as_key(key)
     judged = as_arrays(test, name="test")
     data = data if isinstance(data, AbstractSource) else as_arrays(data)
@@ -203,14 +203,14 @@ def compare(
     for name, method in named.items():
         if name in rows:
             continue
-        if say is not None:
-            say(name)
+        if callback is not None:
+            callback(name)
         try:
             with Costs() as costs:
                 posterior = _fitted(model, data, method, key, seconds, name, files, progress)
             if not posterior.record.finished:
                 break
-            rows[name] = _judged(posterior, costs, judged, outside, ood_score, num_samples)
+            rows[name] = _judged(posterior, costs, judged, x_ood, ood_score, num_samples)
             posteriors[name] = posterior
         except KeyboardInterrupt:
             break
@@ -276,7 +276,7 @@ def _judged(
     posterior: AbstractPosterior,
     costs: Costs,
     test: Arrays,
-    outside: Any,
+    x_ood: Any,
     ood_score: AbstractOODScore | None,
     num_samples: int | None,
 ) -> ComparisonRow:
@@ -285,9 +285,9 @@ def _judged(
         prediction = posterior.predict(test.x, num_samples=num_samples)
         table = scores_of(prediction, y)
     found = None
-    if outside is not None:
+    if x_ood is not None:
         score = ood_score or (Entropy() if is_classes(prediction, y) else Std())
-        found = separate(score.scores(posterior, test.x), score.scores(posterior, outside)).auroc
+        found = separate(score.scores(posterior, test.x), score.scores(posterior, x_ood)).auroc
     growth = [part.megabytes for part in (costs, predicting) if part.megabytes is not None]
     return ComparisonRow(
         posterior.record.method,

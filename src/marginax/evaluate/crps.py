@@ -18,10 +18,10 @@ from scipy import special
 
 from marginax.evaluate.inputs import Normals, Samples, as_numbers, as_targets
 from marginax.evaluate.quadrature import cdf_at, centre_and_scale, count_range, integrate, sum_over_counts, to_line
-from marginax.evaluate.recalibrated import RecalibratedPrediction
 from marginax.evaluate.score import Score, mean_score
 from marginax.model.distributions import Normal
 from marginax.predict import RegressionPrediction
+from marginax.predict.recalibrated import RecalibratedPrediction
 
 _ROOT_TWO_OVER_PI = 0.7978845608028654
 _ROOT_HALF = 0.7071067811865476

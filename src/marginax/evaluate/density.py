@@ -6,9 +6,9 @@ import numpy as np
 from jaxtyping import Float
 
 from marginax.evaluate.inputs import Normals, as_classes, as_numbers, as_targets
-from marginax.evaluate.recalibrated import RecalibratedPrediction
 from marginax.evaluate.score import Score, mean_score
 from marginax.predict import ClassificationPrediction, MultiLabelPrediction, RegressionPrediction
+from marginax.predict.recalibrated import RecalibratedPrediction
 
 
 def log_predictive_density(prediction: Any, y: Any) -> Score:

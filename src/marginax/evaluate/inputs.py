@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float, Int
 from scipy import special
 
 from marginax.data.arrays import as_numeric
-from marginax.evaluate.recalibrated import RecalibratedPrediction
 from marginax.predict import ClassificationPrediction, MultiLabelPrediction, RegressionPrediction
 from marginax.predict.labels import check_labels
+from marginax.predict.recalibrated import RecalibratedPrediction
 from marginax.predict.regression import rows_of
 
 _SUM_TOLERANCE = 1e-4

@@ -15,10 +15,10 @@ import numpy as np
 from jaxtyping import Float
 
 from marginax._keys import Key
+from marginax.evaluate.convergence import effective_size
 from marginax.evaluate.pointwise import PointwiseLikelihood, pointwise_likelihood
 from marginax.evaluate.score import AbstractScore
 from marginax.posterior import AbstractPosterior
-from marginax.posterior.convergence import effective_size
 
 _MOST_K = 0.7
 _MOST_VARIANCE = 0.4

@@ -15,10 +15,10 @@ from jaxtyping import Float
 
 from marginax.evaluate.inputs import as_classes
 from marginax.evaluate.ranking import area_under_roc, average_precision
-from marginax.evaluate.recalibrated import RecalibratedPrediction
 from marginax.evaluate.score import Score, ScoreTable
 from marginax.predict import ClassificationPrediction, MultiLabelPrediction, RegressionPrediction
 from marginax.predict.labels import entropy_of
+from marginax.predict.recalibrated import RecalibratedPrediction
 
 _LEVEL = 0.95
 

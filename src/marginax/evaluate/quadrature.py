@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, Int, PyTree
 from scipy import special
 
 from marginax.evaluate.inputs import Normals
-from marginax.evaluate.recalibrated import RecalibratedPrediction
 from marginax.predict import RegressionPrediction
+from marginax.predict.recalibrated import RecalibratedPrediction
 
 Distribution = RegressionPrediction | RecalibratedPrediction | Normals
 

@@ -4,10 +4,10 @@ import dataclasses
 from typing import Any
 
 CLASSES = {
-    "_adaptation.DenseScale": "metric/dense",
-    "_adaptation.DiagonalScale": "metric/diagonal",
+    "_adaptation.DenseMetric": "metric/dense",
+    "_adaptation.DiagonalMetric": "metric/diagonal",
     "_stochastic.ControlVariates": "sgmcmc/control_variates",
-    "_stochastic.Decreasing": "schedule/polynomial_decay",
+    "_stochastic.PolynomialDecay": "schedule/polynomial_decay",
     "acquisition.BALD": "acquisition/bald",
     "acquisition.BatchBALD": "acquisition/batch_bald",
     "acquisition.EPIG": "acquisition/epig",
@@ -54,7 +54,7 @@ CLASSES = {
     "distributions.Poisson": "distribution/poisson",
     "distributions.StudentT": "distribution/student_t",
     "divergences.ClosedForm": "divergence/closed_form",
-    "divergences.Halving": "kl_weighting/blundell",
+    "divergences.BlundellWeights": "kl_weighting/blundell",
     "divergences.MonteCarlo": "divergence/monte_carlo",
     "divergences.StickingTheLanding": "divergence/sticking_the_landing",
     "divergences.Uniform": "kl_weighting/uniform",
@@ -85,7 +85,7 @@ CLASSES = {
     "kinds.GGN": "curvature_kind/ggn",
     "kinds.Hessian": "curvature_kind/hessian",
     "kinds.MonteCarloFisher": "curvature_kind/monte_carlo_fisher",
-    "kronecker.CorrectedKronecker": "structure/ekfac",
+    "kronecker.EKFAC": "structure/ekfac",
     "kronecker.Kronecker": "structure/kronecker",
     "laplace.Laplace": "method/laplace",
     "laplace.LargestVariance": "subset/largest_variance",
@@ -190,7 +190,7 @@ CLASSES = {
     "structures.BlockDiagonal": "structure/block_diagonal",
     "structures.Dense": "structure/dense",
     "structures.Diagonal": "structure/diagonal",
-    "structures.Functional": "structure/function_space",
+    "structures.FunctionSpace": "structure/function_space",
     "structures.LowRank": "structure/low_rank",
     "study.Plan": "active/plan",
     "study.StudyState": "active/state",
@@ -209,7 +209,13 @@ CLASSES = {
 }
 """The names of today."""
 
-FIELDS: dict[str, dict[str, str]] = {}
+FIELDS: dict[str, dict[str, str]] = {
+    "method/nuts": {"scale": "metric", "max_doublings": "max_tree_depth"},
+    "method/hmc": {"scale": "metric"},
+    "method/mala": {"scale": "metric"},
+    "method/metropolis_hastings": {"scale": "metric"},
+    "method/adjusted_mclmc": {"scale": "metric"},
+}
 """Fields that have other names today, by the name of the class today."""
 
 

@@ -2,34 +2,34 @@
 
 from dataclasses import dataclass
 
-from marginax.infer._method import AbstractMethod
-from marginax.infer.adjusted_mclmc import AdjustedMCLMC
-from marginax.infer.bayes_by_backprop import BayesByBackprop
-from marginax.infer.concrete_dropout import ConcreteDropout
-from marginax.infer.cyclical import CyclicalSGMCMC
-from marginax.infer.dropconnect import DropConnect
+from marginax.infer.dropout.concrete_dropout import ConcreteDropout
+from marginax.infer.dropout.dropconnect import DropConnect
+from marginax.infer.dropout.gaussian_dropout import GaussianDropout
+from marginax.infer.dropout.mc_dropout import MCDropout
+from marginax.infer.dropout.stochastic_activations import StochasticActivations
 from marginax.infer.ensembles import AnchoredEnsemble, DeepEnsemble
-from marginax.infer.gaussian_dropout import GaussianDropout
-from marginax.infer.hmc import HMC
-from marginax.infer.ivon import IVON
-from marginax.infer.laplace import Laplace
-from marginax.infer.mala import MALA
+from marginax.infer.laplace.laplace import Laplace
 from marginax.infer.map import MAP, MLE
-from marginax.infer.mc_dropout import MCDropout
-from marginax.infer.mclmc import MCLMC
-from marginax.infer.metropolis import MetropolisHastings
+from marginax.infer.mcmc.adjusted_mclmc import AdjustedMCLMC
+from marginax.infer.mcmc.hmc import HMC
+from marginax.infer.mcmc.mala import MALA
+from marginax.infer.mcmc.mclmc import MCLMC
+from marginax.infer.mcmc.metropolis import MetropolisHastings
+from marginax.infer.mcmc.nuts import NUTS
+from marginax.infer.mcmc.tempering import ParallelTempering
+from marginax.infer.method import AbstractMethod
 from marginax.infer.mile import MILE
-from marginax.infer.nuts import NUTS
-from marginax.infer.psgld import PreconditionedSGLD
-from marginax.infer.sghmc import SGHMC
-from marginax.infer.sgld import SGLD
-from marginax.infer.sgnht import SGNHT
-from marginax.infer.stochastic_activations import StochasticActivations
+from marginax.infer.sgmcmc.cyclical import CyclicalSGMCMC
+from marginax.infer.sgmcmc.psgld import PreconditionedSGLD
+from marginax.infer.sgmcmc.sghmc import SGHMC
+from marginax.infer.sgmcmc.sgld import SGLD
+from marginax.infer.sgmcmc.sgnht import SGNHT
 from marginax.infer.svgd import SVGD
 from marginax.infer.swag import SWAG
-from marginax.infer.tempering import ParallelTempering
-from marginax.infer.variational_dropout import VariationalDropout
-from marginax.infer.vi import VI
+from marginax.infer.vi.bayes_by_backprop import BayesByBackprop
+from marginax.infer.vi.ivon import IVON
+from marginax.infer.vi.variational_dropout import VariationalDropout
+from marginax.infer.vi.vi import VI
 
 
 @dataclass(frozen=True)

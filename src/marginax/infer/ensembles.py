@@ -17,12 +17,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from marginax.data import Batch
 from marginax.files import register
-from marginax.infer._method import AbstractMethod, check_count
-from marginax.infer._recipe import AbstractRecipe
-from marginax.infer._train import AbstractTraining
 from marginax.infer.map import MAP
+from marginax.infer.method import AbstractMethod, check_count
 from marginax.infer.optimisers import AbstractOptimiser, Adam
-from marginax.model import Model, Params
+from marginax.infer.recipe import AbstractRecipe
+from marginax.infer.training import AbstractTraining
+from marginax.model import AbstractModel
+from marginax.model.abstract import Params
 
 
 @register("method/deep_ensemble")
@@ -50,13 +51,13 @@ class DeepEnsemble(AbstractRecipe):
         """The member."""
         return self.member
 
-    def adapt(self, model: Model) -> Model:
+    def prepare_model(self, model: AbstractModel) -> AbstractModel:
         """As the member."""
-        return self.member.adapt(model)
+        return self.member.prepare_model(model)
 
-    def continued(self) -> "DeepEnsemble":
+    def warm_started(self) -> "DeepEnsemble":
         """As the member."""
-        return DeepEnsemble(num_members=self.num_members, member=self.member.continued())
+        return DeepEnsemble(num_members=self.num_members, member=self.member.warm_started())
 
 
 class Anchor(eqx.Module):
@@ -93,7 +94,7 @@ class AnchoredEnsemble(AbstractTraining):
         """One chain per member."""
         return self.num_members
 
-    def extra(self, model: Model, params: Params, *, key: PRNGKeyArray) -> Anchor:
+    def extra(self, model: AbstractModel, params: Params, *, key: PRNGKeyArray) -> Anchor:
         """Draw the member's anchor."""
         if params.prior:
             raise ValueError("prior must have no hyperparameters for AnchoredEnsemble: give its scales as numbers")
@@ -101,14 +102,14 @@ class AnchoredEnsemble(AbstractTraining):
         return Anchor(model.sample_prior(params, key=drawing), noise)
 
     def objective(
-        self, model: Model, params: Params, batch: Batch, extra: Anchor, *, key: PRNGKeyArray
+        self, model: AbstractModel, params: Params, batch: Batch, extra: Anchor, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
         """The member's own log posterior: its targets are noisy, its prior is centred at its anchor."""
         log_likelihood = model.scaled_log_likelihood(params, batch, key=key)
         noise = _noise_of_rows(batch, model.output_size(batch.x.shape[1:], batch.x.dtype), extra.key)
         centred = jax.tree.map(jnp.subtract, params.network, extra.params.network)
         log_prior = model.log_prior(eqx.tree_at(lambda p: p.network, params, centred))
-        return log_prior + log_likelihood + model.scaled_tilt(params, batch, noise)
+        return log_prior + log_likelihood + model.scaled_perturbation(params, batch, noise)
 
 
 def _noise_of_rows(batch: Batch, size: int, key: PRNGKeyArray) -> Float[Array, "b k"]:

@@ -14,12 +14,12 @@ from jaxtyping import PRNGKeyArray
 from marginax._keys import Key, as_key
 from marginax.data import GrowingMinibatches, as_source
 from marginax.files import FileError, decode, encode
-from marginax.infer._checkpoint import RunDirectory
-from marginax.infer._driver import Run
-from marginax.infer._method import AbstractMethod, check_count
+from marginax.infer.checkpoint import RunDirectory
+from marginax.infer.driver import Run
 from marginax.infer.hooks import AbstractHook
-from marginax.model import Model, Params
-from marginax.nets import as_network
+from marginax.infer.method import AbstractMethod, check_count
+from marginax.model import AbstractModel
+from marginax.model.abstract import Params
 from marginax.posterior import AbstractPosterior, load
 from marginax.posterior.storage import decode_model, encode_model
 
@@ -27,7 +27,7 @@ _STARTS, _HOLD_OUT = 0xFFFFFFFD, 0xFFFFFFFC
 
 
 def fit(
-    model: Model,
+    model: AbstractModel,
     data: Any,
     method: AbstractMethod,
     *,
@@ -42,13 +42,14 @@ def fit(
     """Infer a posterior over networks.
 
     Args:
-        model: network, likelihood and prior.
-        data: a pair of arrays (x, y), the result of `mx.data.standardise`, or another source from `mx.data`.
+        model: network, likelihood and prior, or another model with a density.
+        data: a pair of arrays (x, y), the result of `mx.data.standardise`, or another source from `mx.data`; for other
+            models than `mx.Model`, what they are about (None for `mx.Density`).
         method: how to infer, from `mx.infer`.
         key: int seed or JAX key.
         num_chains: independent runs from different starts; every method has this axis.
-        init: where chains start: a network, or a posterior whose networks are shared out among the chains. By default
-            the first chain starts at the model's own network and the others at fresh weights.
+        init: where chains start: a network (for other models, their unknowns), or a posterior whose draws are shared
+            out among the chains. By default the first chain starts at the model's own place and the others elsewhere.
         hooks: what else to do between chunks, such as `mx.infer.EarlyStopping(...)`.
         directory: where to keep checkpoints, so that `mx.resume(directory)` can go on after a crash or Ctrl-C. Kept
             draws then stream to a file there and are never in memory together.
@@ -66,13 +67,13 @@ def fit(
     >>> bool(abs(posterior.predict([[0.5]]).mean[0] - 1.5) < 0.05)
     True
     """
-    if not isinstance(model, Model):
-        raise TypeError(f"model must be an mx.Model, got {type(model).__name__}")
+    if not isinstance(model, AbstractModel):
+        raise TypeError(f"model must be an mx.Model or mx.Density, got {type(model).__name__}")
     if not isinstance(method, AbstractMethod):
         raise TypeError(f"method must be an object such as mx.infer.MAP(), got {method!r}")
     key = as_key(key)
-    method = method if init is None else method.continued()
-    model = method.adapt(model)
+    method = method if init is None else method.warm_started()
+    model = method.prepare_model(model)
     num_chains = method.num_chains if num_chains is None else num_chains
     check_count("num_chains", num_chains)
     check_count("chunk_size", chunk_size, optional=True)
@@ -82,18 +83,18 @@ def fit(
             raise TypeError(f"hooks must be objects such as mx.infer.EarlyStopping(), got {hook!r}")
         hook, data = hook.bind(data, key=jax.random.fold_in(jax.random.fold_in(key, _HOLD_OUT), i))
         bound.append(hook)
-    source = as_source(data, method.batch_size)
+    source = as_source(data, method.batch_size, model.read)
     if method.needs_full_batch and source.batch_size < source.spec.num_examples:
         raise ValueError(
             f"data must come as one full batch for {type(method).__name__}, "
             f"got batches of {source.batch_size}: pass (x, y)"
         )
-    if isinstance(source, GrowingMinibatches) and not method.any_size:
+    if isinstance(source, GrowingMinibatches) and not method.supports_dynamic_size:
         raise ValueError(
             f"data must have a fixed size for {type(method).__name__}, got GrowingMinibatches: pass (x, y)"
         )
-    output_size = model.check(source)
-    start = starting_points(model, model.initial(output_size), init, num_chains, jax.random.fold_in(key, _STARTS))
+    model.check(source)
+    start = starting_points(model, model.init(source), init, num_chains, jax.random.fold_in(key, _STARTS))
     run = Run(model, method, source, tuple(bound), key, num_chains, start, chunk_size=chunk_size)
     if directory is not None:
         run.directory = RunDirectory(Path(directory))
@@ -104,7 +105,7 @@ def fit(
 def resume(
     directory: str | os.PathLike[str],
     *,
-    model: Model | None = None,
+    model: AbstractModel | None = None,
     data: Any = None,
     hooks: Sequence[AbstractHook] | None = None,
     progress: bool | None = None,
@@ -132,8 +133,8 @@ def resume(
             )
     if parts["method"] is None:
         raise FileError(f"{directory} was run with a method that is not registered: decorate it with @mx.register")
-    adapted = parts["method"].adapt(model)
-    source = as_source(data, parts["method"].batch_size) if parts["source"] is None else parts["source"]
+    adapted = parts["method"].prepare_model(model)
+    source = as_source(data, parts["method"].batch_size, model.read) if parts["source"] is None else parts["source"]
     start = _restore(document, arrays, "start")
     run = Run(
         adapted,
@@ -142,32 +143,26 @@ def resume(
         tuple(parts["hooks"] if hooks is None else hooks),
         jax.random.wrap_key_data(jnp.asarray(arrays["key"])),
         document["num_chains"],
-        jax.tree.unflatten(jax.tree.structure(adapted.initial(adapted.check(source))), start),
+        jax.tree.unflatten(jax.tree.structure(adapted.init(source)), start),
         files,
         document["chunk_size"],
     )
     return run.execute(progress)
 
 
-def starting_points(model: Model, params: Params, init: Any, num_chains: int, key: PRNGKeyArray) -> Params:
+def starting_points(model: AbstractModel, params: Params, init: Any, num_chains: int, key: PRNGKeyArray) -> Params:
     """Parameters with a leading axis of chains."""
     if init is None:
         return _fresh_starts(model, params, num_chains, key)
     if isinstance(init, AbstractPosterior):
         # by way of the host: arrays that are bound to a device would be compiled for anew
         centres = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), init.centres(num_chains))
-        return _checked(params, centres, "posterior")
-    template = as_network(init)
-    if jax.tree.structure(template) != jax.tree.structure(model.network):
-        raise ValueError("init must be a network of the same architecture as the model's")
-    network = eqx.filter(template, jax.tree.map(lambda leaf: leaf is not None, params.network))
-    given = eqx.tree_at(lambda p: p.network, params, network)
-    repeated = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_chains, *leaf.shape)), given)
-    return _checked(params, repeated, "network")
+        return model.take_over(params, centres)
+    return model.start_at(init, params, num_chains)
 
 
 @eqx.filter_jit
-def _fresh_starts(model: Model, params: Params, num_chains: int, key: PRNGKeyArray) -> Params:
+def _fresh_starts(model: AbstractModel, params: Params, num_chains: int, key: PRNGKeyArray) -> Params:
     others = jax.vmap(lambda k: model.reinitialise(params, key=k))(jax.random.split(key, num_chains))
     own = jnp.arange(num_chains) == 0
 
@@ -175,22 +170,6 @@ def _fresh_starts(model: Model, params: Params, num_chains: int, key: PRNGKeyArr
         return jnp.where(own.reshape(-1, *[1] * given.ndim), given, fresh)
 
     return jax.tree.map(first_is_own, others, params)
-
-
-def _checked(params: Params, stacked: Params, what: str) -> Params:
-    """Take what the given parameters have; unknowns that they lack start at their own place."""
-    if jax.tree.structure(params.network) != jax.tree.structure(stacked.network) or any(
-        a.shape != b.shape[1:]
-        for a, b in zip(jax.tree.leaves(params.network), jax.tree.leaves(stacked.network), strict=True)
-    ):
-        raise ValueError(f"init must be a {what} over the same random weights as the model's")
-    chains = jax.tree.leaves(stacked)[0].shape[0]
-
-    def rest(mine: Any, theirs: Any) -> Any:
-        fits = jax.tree.structure(mine) == jax.tree.structure(theirs)
-        return theirs if fits else jax.tree.map(lambda a: jnp.broadcast_to(a, (chains, *a.shape)), mine)
-
-    return Params(stacked.network, rest(params.likelihood, stacked.likelihood), rest(params.prior, stacked.prior))
 
 
 def _setup(run: Run) -> tuple[Any, dict[str, Any]]:

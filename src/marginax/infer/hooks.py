@@ -17,8 +17,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax.data import AbstractSource, Arrays, Batch, as_arrays
 from marginax.files import register
-from marginax.infer._method import State, check_count
-from marginax.model import Model, Params
+from marginax.infer.method import State, check_count
+from marginax.model import AbstractModel
+from marginax.model.abstract import Params
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Event:
         info: of the chunk's steps, by name, with axes (chain, step).
     """
 
-    model: Model
+    model: AbstractModel
     phase: str
     phases_left: int
     step: int
@@ -69,7 +70,7 @@ class AbstractHook(eqx.Module):
         del phase, source
         return None
 
-    def begin(self, model: Model, states: State) -> PyTree:
+    def begin(self, model: AbstractModel, states: State) -> PyTree:
         """The hook's memory at the start: arrays only."""
         del model, states
 
@@ -130,7 +131,7 @@ class EarlyStopping(AbstractHook):
             return None
         return max(1, -(-self.every_epochs * source.spec.num_examples // source.batch_size))
 
-    def begin(self, model: Model, states: State) -> PyTree:
+    def begin(self, model: AbstractModel, states: State) -> PyTree:
         """Best weights so far, their score, and evaluations since, per chain."""
         del model
         chains = jax.tree.leaves(states.params)[0].shape[0]
@@ -180,7 +181,7 @@ class TimeLimit(AbstractHook):
 
 
 @eqx.filter_jit
-def _update_best(model: Model, memory: PyTree, params: Params, validation: Arrays, patience: int) -> PyTree:
+def _update_best(model: AbstractModel, memory: PyTree, params: Params, validation: Arrays, patience: int) -> PyTree:
     score = jax.vmap(lambda p: _held_out(model, p, validation))(params)
     better = (score > memory["score"]) & (memory["stale"] < patience)
 
@@ -194,7 +195,7 @@ def _update_best(model: Model, memory: PyTree, params: Params, validation: Array
     }
 
 
-def _held_out(model: Model, params: Params, validation: Arrays) -> Float[Array, ""]:
+def _held_out(model: AbstractModel, params: Params, validation: Arrays) -> Float[Array, ""]:
     num = validation.num_examples
-    batch = Batch(jnp.asarray(validation.x), jnp.asarray(validation.y), jnp.arange(num), num)
+    batch = Batch((jnp.asarray(validation.x), jnp.asarray(validation.y)), jnp.arange(num), num)
     return jnp.mean(model.log_likelihood(params, batch))

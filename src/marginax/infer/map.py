@@ -11,9 +11,10 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax.data import Batch
 from marginax.files import register
-from marginax.infer._train import AbstractTraining
 from marginax.infer.optimisers import AbstractOptimiser, Adam
-from marginax.model import Model, Params
+from marginax.infer.training import AbstractTraining
+from marginax.model import AbstractModel
+from marginax.model.abstract import Params
 
 
 @register("method/map")
@@ -33,7 +34,7 @@ class MAP(AbstractTraining):
     optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
 
     def objective(
-        self, model: Model, params: Params, batch: Batch, extra: PyTree, *, key: PRNGKeyArray
+        self, model: AbstractModel, params: Params, batch: Batch, extra: PyTree, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
         """The log posterior."""
         del extra
@@ -55,7 +56,7 @@ class MLE(AbstractTraining):
     optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
 
     def objective(
-        self, model: Model, params: Params, batch: Batch, extra: PyTree, *, key: PRNGKeyArray
+        self, model: AbstractModel, params: Params, batch: Batch, extra: PyTree, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
         """The log likelihood."""
         del extra

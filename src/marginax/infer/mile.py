@@ -15,15 +15,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from marginax._random import uniform
+from marginax._kernels.random import uniform
 from marginax.data import Batch
 from marginax.files import register
-from marginax.infer._adaptation import choose
-from marginax.infer._flat import Vector, ravel, unravel
-from marginax.infer._method import AbstractMethod, Infos, Phase, check_count
-from marginax.infer.mclmc import MCLMC, MCLMCInfo, MCLMCState
+from marginax.infer.flat import Vector, ravel, unravel
+from marginax.infer.mcmc.adaptation import choose
+from marginax.infer.mcmc.mclmc import MCLMC, MCLMCInfo, MCLMCState
+from marginax.infer.method import AbstractMethod, Infos, Phase, check_count
 from marginax.infer.optimisers import SGD, Adam
-from marginax.model import Model, Params
+from marginax.model import AbstractModel
+from marginax.model.abstract import Params
 from marginax.posterior import AbstractPosterior
 
 
@@ -98,16 +99,16 @@ class MILE(AbstractMethod):
         """One for each member."""
         return self.num_members
 
-    def continued(self) -> "MILE":
+    def warm_started(self) -> "MILE":
         """From given networks there is nothing to train."""
         return eqx.tree_at(lambda m: m.num_epochs, self, None, is_leaf=lambda leaf: leaf is None)
 
-    def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> MILEState:
+    def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> MILEState:
         """Hold out some rows, at least one and not all."""
         chain = _without_params(self.sampler.init(model, params, batch, key=key))
         if self.num_epochs is None:
             return MILEState(params, None, chain)
-        draws = uniform(key, jnp.arange(batch.x.shape[0]))
+        draws = uniform(key, jnp.arange(batch.size))
         held_out = (draws < self.validation) & (draws < jnp.max(draws)) | (draws == jnp.min(draws))
         position = ravel(params)
         training = Training(self._optimiser().init(position), held_out, position, jnp.asarray(-jnp.inf))
@@ -124,7 +125,7 @@ class MILE(AbstractMethod):
         return (Phase("train", self.num_epochs, self.train_step, can_end=True), *chains)
 
     def train_step(
-        self, model: Model, state: MILEState, batch: Batch, *, key: PRNGKeyArray
+        self, model: AbstractModel, state: MILEState, batch: Batch, *, key: PRNGKeyArray
     ) -> tuple[MILEState, MILEInfo]:
         """Climb on the rows of this member, and look at those held out."""
         assert state.training is not None
@@ -144,12 +145,12 @@ class MILE(AbstractMethod):
         new = Training(memory, training.held_out, best, jnp.maximum(score, training.score))
         return MILEState(params, new, state.chain), MILEInfo(-value * num, score)
 
-    def posterior(self, model: Model, state: MILEState, draws: PyTree, infos: Infos) -> AbstractPosterior:
+    def posterior(self, model: AbstractModel, state: MILEState, draws: PyTree, infos: Infos) -> AbstractPosterior:
         """The draws of all chains."""
         return self.sampler.posterior(model, cast(Any, state.chain), draws, infos)
 
     def chain_step(
-        self, model: Model, state: MILEState, batch: Batch, *, key: PRNGKeyArray
+        self, model: AbstractModel, state: MILEState, batch: Batch, *, key: PRNGKeyArray
     ) -> tuple[MILEState, MCLMCInfo]:
         """A step of the chain, which begins at the best weights of the training."""
         params = state.params

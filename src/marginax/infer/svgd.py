@@ -17,12 +17,13 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from marginax._random import derive, normal_like
+from marginax._kernels.random import derive, normal_like
 from marginax.data import Batch
 from marginax.files import register
-from marginax.infer._method import AbstractMethod, Infos, Phase, check_count, num_steps_for
+from marginax.infer.method import AbstractMethod, Infos, Phase, check_count, num_steps_for
 from marginax.infer.optimisers import LBFGS, AbstractOptimiser, Adam
-from marginax.model import Model, Params
+from marginax.model import AbstractModel
+from marginax.model.abstract import Params
 from marginax.posterior import AbstractPosterior, Draws
 
 _APART = 0.01  # for what has no fresh values (biases, vectors): particles at one place would not repel each other
@@ -69,11 +70,11 @@ class SVGD(AbstractMethod):
         if not isinstance(self.optimiser, AbstractOptimiser) or isinstance(self.optimiser, LBFGS):
             raise TypeError(f"optimiser must be mx.infer.Adam(...) or SGD(...), got {self.optimiser!r}")
 
-    def continued(self) -> "SVGD":
+    def warm_started(self) -> "SVGD":
         """From a given start, particles begin nearby."""
         return SVGD(self.num_particles, self.jitter or 0.1, self.num_epochs, self.batch_size, self.optimiser)
 
-    def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> SVGDState:
+    def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> SVGDState:
         """The first particle where the chain starts, the others at fresh weights or nearby."""
         del batch
 
@@ -91,19 +92,21 @@ class SVGD(AbstractMethod):
         """Climb."""
         return (Phase("train", num_steps_for(self.num_epochs, num_examples, batch_size), self.step, can_end=True),)
 
-    def step(self, model: Model, state: SVGDState, batch: Batch, *, key: PRNGKeyArray) -> tuple[SVGDState, SVGDInfo]:
+    def step(
+        self, model: AbstractModel, state: SVGDState, batch: Batch, *, key: PRNGKeyArray
+    ) -> tuple[SVGDState, SVGDInfo]:
         """All particles at once."""
         del key
         values, gradients = jax.vmap(jax.value_and_grad(lambda p: model.log_density(p, batch)))(state.params)
         unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], state.params))[1]
         direction, distance = stein_direction(_matrix(state.params), _matrix(gradients))
         uphill = jax.tree.map(lambda leaf: -leaf / batch.num_examples, jax.vmap(unravel)(direction))
-        num_steps = num_steps_for(self.num_epochs, batch.num_examples, batch.x.shape[0])
+        num_steps = num_steps_for(self.num_epochs, batch.num_examples, batch.size)
         updates, memory = self.optimiser.build(num_steps).update(uphill, state.optimiser, cast(Any, state.params))
         params = cast(Any, optax.apply_updates(cast(Any, state.params), updates))
         return SVGDState(params, memory), SVGDInfo(jnp.mean(values), distance)
 
-    def posterior(self, model: Model, state: SVGDState, draws: PyTree, infos: Infos) -> AbstractPosterior:
+    def posterior(self, model: AbstractModel, state: SVGDState, draws: PyTree, infos: Infos) -> AbstractPosterior:
         """Particles are the draws of a chain."""
         del draws, infos
         return Draws(model=model, params=jax.tree.map(np.asarray, state.params))

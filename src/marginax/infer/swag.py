@@ -20,13 +20,14 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from marginax.curvature import DiagonalCovariance, LowRankCovariance
 from marginax.data import Batch
 from marginax.files import register
-from marginax.infer._adaptation import DiagonalScale, Moments, add_to_moments, no_moments
-from marginax.infer._flat import ravel, unravel
-from marginax.infer._method import AbstractMethod, Infos, Phase, check_count
-from marginax.infer._stochastic import look_at_curvature
-from marginax.infer._train import TrainInfo, begin_by_training, training_memory
+from marginax.infer.flat import ravel, unravel
 from marginax.infer.map import MAP
-from marginax.model import Model, Params
+from marginax.infer.mcmc.adaptation import DiagonalMetric, Moments, add_to_moments, no_moments
+from marginax.infer.method import AbstractMethod, Infos, Phase, check_count
+from marginax.infer.sgmcmc.diffusion import look_at_curvature
+from marginax.infer.training import TrainInfo, begin_by_training, training_memory
+from marginax.model import AbstractModel
+from marginax.model.abstract import Params
 from marginax.posterior import AbstractPosterior, Gaussian, Mixture
 
 _LEAST_STEPS = 20
@@ -87,17 +88,17 @@ class SWAG(AbstractMethod):
         """As in training."""
         return self.training is not None and self.training.needs_full_batch
 
-    def continued(self) -> "SWAG":
+    def warm_started(self) -> "SWAG":
         """From a given start there is nothing to train."""
         return self if self.training is None else eqx.tree_at(lambda m: m.training, self, None)
 
-    def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> SWAGState:
+    def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> SWAGState:
         """Start where the chain starts; nothing is averaged yet."""
         training = None
         if self.training is not None:
             training = training_memory(self.training.init(model, params, batch, key=key))
         vector, zero = ravel(params), jnp.zeros((), jnp.int32)
-        moments = no_moments(DiagonalScale(), vector)
+        moments = no_moments(DiagonalMetric(), vector)
         deviations = jnp.zeros((self.rank, vector.size), vector.dtype)
         rest = jax.tree.map(jnp.zeros_like, params)
         return SWAGState(params, training, rest, jnp.ones(()), moments, deviations, zero)
@@ -109,7 +110,9 @@ class SWAG(AbstractMethod):
             phases += (look_at_curvature(),)
         return (*phases, Phase("collect", self.num_snapshots * self._period(num_examples, batch_size), self.step))
 
-    def step(self, model: Model, state: SWAGState, batch: Batch, *, key: PRNGKeyArray) -> tuple[SWAGState, TrainInfo]:
+    def step(
+        self, model: AbstractModel, state: SWAGState, batch: Batch, *, key: PRNGKeyArray
+    ) -> tuple[SWAGState, TrainInfo]:
         """A step of SGD; when it is time, a snapshot."""
         num = batch.num_examples
         value, gradient = jax.value_and_grad(lambda p: model.log_density(p, batch, key=key))(state.params)
@@ -118,13 +121,13 @@ class SWAG(AbstractMethod):
         velocity = jax.tree.map(lambda v, g: self.momentum * v + g / num, state.velocity, gradient)
         params = jax.tree.map(lambda p, v: p + rate * v, state.params, velocity)
         count = state.count + 1
-        due = count % self._period(num, batch.x.shape[0]) == 0
+        due = count % self._period(num, batch.size) == 0
         seen = (state.moments, state.deviations)
         moments, deviations = jax.lax.cond(due, take_snapshot, lambda seen, _: seen, seen, params)
         new = SWAGState(params, state.training, velocity, state.curvature, moments, deviations, count)
         return new, TrainInfo(value)
 
-    def posterior(self, model: Model, state: SWAGState, draws: PyTree, infos: Infos) -> AbstractPosterior:
+    def posterior(self, model: AbstractModel, state: SWAGState, draws: PyTree, infos: Infos) -> AbstractPosterior:
         """A normal for each chain."""
         del draws, infos
         if not np.all(np.asarray(state.moments.count) > 1):
@@ -148,7 +151,7 @@ def take_snapshot(seen: tuple[Moments, Array], params: Params) -> tuple[Moments,
 
 
 @eqx.filter_jit
-def _normal(model: Model, state: SWAGState) -> AbstractPosterior:
+def _normal(model: AbstractModel, state: SWAGState) -> AbstractPosterior:
     moments, rank = state.moments, state.deviations.shape[0]
     scale = jnp.sqrt(moments.squares / moments.count)
     mean = unravel(moments.mean, state.params)

@@ -1,7 +1,23 @@
 """Models: likelihoods, priors, which weights are random, and their log density."""
 
 from marginax.model import likelihoods, priors
+from marginax.model.abstract import AbstractModel, require_network
+from marginax.model.density import Density
 from marginax.model.model import Model, Params
+from marginax.model.outcome import Outcome
 from marginax.model.subset import AbstractSubset, All, LastLayer, Paths
 
-__all__ = ["AbstractSubset", "All", "LastLayer", "Model", "Params", "Paths", "likelihoods", "priors"]
+__all__ = [
+    "AbstractModel",
+    "AbstractSubset",
+    "All",
+    "Density",
+    "LastLayer",
+    "Model",
+    "Outcome",
+    "Params",
+    "Paths",
+    "likelihoods",
+    "priors",
+    "require_network",
+]

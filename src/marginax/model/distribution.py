@@ -8,6 +8,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, PRNGKeyArray
 
+from marginax.model.outcome import Outcome
+
 
 def as_floating(value: ArrayLike) -> Array:
     """Parameters as floating arrays; Python numbers stay weakly typed and do not set the precision."""
@@ -23,7 +25,7 @@ def full_shape(shape: tuple[int, ...], *params: Array) -> tuple[int, ...]:
 class AbstractDistribution(eqx.Module):
     """What a distribution may offer; only `log_prob` is a must, the rest says so when it is missing."""
 
-    discrete: ClassVar[bool] = False
+    outcome: ClassVar[Outcome] = Outcome.REAL
 
     @abc.abstractmethod
     def log_prob(self, value: ArrayLike) -> Array:

@@ -15,6 +15,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from marginax.files import register
 from marginax.model.distribution import AbstractDistribution, as_floating, full_shape
+from marginax.model.outcome import Outcome
 from marginax.model.positive import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal
 from marginax.model.tails import bisect_log, gamma_sf, log1p_square, log_gamma_ratio, log_poisson, student_sf
 
@@ -174,7 +175,7 @@ class Poisson(AbstractDistribution):
     -2.0
     """
 
-    discrete: ClassVar[bool] = True
+    outcome: ClassVar[Outcome] = Outcome.COUNT
     rate: Array = eqx.field(converter=as_floating)
 
     @property
@@ -205,7 +206,7 @@ class Bernoulli(AbstractDistribution):
     0.5
     """
 
-    discrete: ClassVar[bool] = True
+    outcome: ClassVar[Outcome] = Outcome.LABELS
     logits: Array = eqx.field(converter=as_floating)
 
     @property
@@ -235,7 +236,7 @@ class Categorical(AbstractDistribution):
     [0.25, 0.25, 0.25, 0.25]
     """
 
-    discrete: ClassVar[bool] = True
+    outcome: ClassVar[Outcome] = Outcome.CLASS
     logits: Array = eqx.field(converter=as_floating)
 
     @property

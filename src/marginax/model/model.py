@@ -1,10 +1,6 @@
-r"""A network, a likelihood and a prior: together, a log density.
+"""A network, a likelihood and a prior: together, a log density."""
 
-$\log p(\theta \mid D) = \log p(\theta) + \frac{N}{B} \sum_{i \in \text{batch}} \log p(y_i \mid f_\theta(x_i)) + c$
-
-This is the one place where the size of the data enters.
-"""
-
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -13,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from marginax.data import AbstractSource, Batch
+from marginax.data import AbstractSource, Arrays, Batch, as_arrays
 from marginax.files import register
-from marginax.model.blocks import sum_over_rows
+from marginax.model.abstract import AbstractModel, same_shapes
 from marginax.model.likelihoods import AbstractLikelihood
 from marginax.model.priors import AbstractPrior, Leaf, Normal
 from marginax.model.subset import AbstractSubset, All
@@ -32,7 +28,7 @@ class Params(eqx.Module):
 
 
 @register("model/model")
-class Model(eqx.Module):
+class Model(AbstractModel):
     """What we believe: how targets come about (network and likelihood) and which weights are plausible (prior).
 
     Args:
@@ -89,14 +85,30 @@ class Model(eqx.Module):
 
     # ---- parameters
 
-    def initial(self, output_size: int) -> Params:
+    def init(self, source: AbstractSource) -> Params:
         """The network's own weights, and unknowns of likelihood and prior at their medians."""
+        x, _ = source.examples(1)
+        return self.initial(self.output_size(x.shape[1:], x.dtype))
+
+    def initial(self, output_size: int) -> Params:
+        """The same for outputs of this size."""
         hyper = {leaf.path: self.prior.at(leaf.path).init(leaf) for leaf in self.leaves}
         return Params(
             eqx.filter(self.network, self.is_random()),
             self.likelihood.init(output_size),
             {path: values for path, values in hyper.items() if values},
         )
+
+    def weights(self, params: Params) -> PyTree:
+        """Those of the network that are random."""
+        return params.network
+
+    def scales(self, params: Params) -> PyTree:
+        """Those of likelihood and prior."""
+        return params.likelihood, params.prior
+
+    def with_weights(self, params: Params, weights: PyTree) -> Params:
+        return Params(weights, params.likelihood, params.prior)
 
     def reinitialise(self, params: Params, *, key: PRNGKeyArray) -> Params:
         """Fresh random weights in place of those in `params`."""
@@ -157,35 +169,9 @@ class Model(eqx.Module):
         output = self.output(params, batch.x, key=key, noise=noise)
         return self.likelihood.log_prob(output, batch.y, params.likelihood)
 
-    def scaled_log_likelihood(
-        self,
-        params: Params,
-        batch: Batch,
-        *,
-        key: PRNGKeyArray | None = None,
-        noise: tuple[AbstractNoise | None, ...] | None = None,
-    ) -> Float[Array, ""]:
-        """Unbiased estimate, from a batch, of the log likelihood of all data."""
-        if key is not None or noise is not None:
-            return self.scale_up(self.log_likelihood(params, batch, key=key, noise=noise), batch)
-
-        def log_likelihood(params: Params, rows: tuple[Array, Array]) -> Float[Array, " b"]:
-            return self.likelihood.log_prob(self.output(params, rows[0]), rows[1], params.likelihood)
-
-        total = sum_over_rows(log_likelihood, params, (batch.x, batch.y))
-        return batch.num_examples / batch.x.shape[0] * total
-
-    def scale_up(self, values: Float[Array, " b"], batch: Batch) -> Float[Array, ""]:
-        """Unbiased estimate of the sum over all data from the values of a batch."""
-        return batch.num_examples / values.shape[0] * jnp.sum(values)
-
-    def log_density(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
-        """Unbiased estimate of the unnormalised log posterior from a batch."""
-        return self.log_prior(params) + self.scaled_log_likelihood(params, batch, key=key)
-
-    def scaled_tilt(self, params: Params, batch: Batch, noise: Array) -> Float[Array, ""]:
+    def scaled_perturbation(self, params: Params, batch: Batch, noise: Array) -> Float[Array, ""]:
         """What noise on all targets adds to the log likelihood, estimated from the noise of a batch."""
-        return self.scale_up(self.likelihood.tilt(self.output(params, batch.x), params.likelihood, noise), batch)
+        return batch.total(self.likelihood.perturbation(self.output(params, batch.x), params.likelihood, noise))
 
     # ---- outputs
 
@@ -236,13 +222,61 @@ class Model(eqx.Module):
             raise ValueError(f"network must give a vector of outputs per example, got {output} for two examples")
         return output.shape[1]
 
-    def check(self, source: AbstractSource) -> int:
-        """Raise a clear error if data and model cannot belong together; otherwise the size of the outputs."""
+    def check(self, source: AbstractSource) -> None:
         x, y = source.examples(1)
         output_size = self.output_size(x.shape[1:], x.dtype)
         data = getattr(source, "data", None)
         self.likelihood.check(output_size, y if data is None else np.asarray(data.y))
-        return output_size
+
+    # ---- from and to the user
+
+    def read(self, data: Any) -> Arrays:
+        """A pair of inputs and targets."""
+        return as_arrays(data)
+
+    def start_at(self, init: Any, params: Params, num_chains: int) -> Params:
+        """The weights of a network of the same architecture, for all chains."""
+        template = as_network(init)
+        if jax.tree.structure(template) != jax.tree.structure(self.network):
+            raise ValueError("init must be a network of the same architecture as the model's")
+        network = eqx.filter(template, jax.tree.map(lambda leaf: leaf is not None, params.network))
+        given = self.with_weights(params, network)
+        return self.take_over(
+            params, jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_chains, *leaf.shape)), given)
+        )
+
+    def take_over(self, params: Params, stacked: Params) -> Params:
+        """Unknowns besides the weights start at their own place where the other posterior does not have them."""
+        if not isinstance(stacked, Params) or not same_shapes(params.network, stacked.network):
+            raise ValueError("init must be a network or a posterior over the same random weights as the model's")
+        chains = jax.tree.leaves(stacked)[0].shape[0]
+
+        def rest(mine: Any, theirs: Any) -> Any:
+            fits = jax.tree.structure(mine) == jax.tree.structure(theirs)
+            return theirs if fits else jax.tree.map(lambda a: jnp.broadcast_to(a, (chains, *a.shape)), mine)
+
+        return Params(stacked.network, rest(params.likelihood, stacked.likelihood), rest(params.prior, stacked.prior))
+
+    def probes(self, source: AbstractSource) -> np.ndarray:
+        """32 training inputs."""
+        return np.asarray(source.examples(32)[0])
+
+    def with_traced_numbers(self, trace: Callable[[PyTree], PyTree]) -> "Model":
+        """Those of likelihood and prior; the network's are its own business."""
+        return eqx.tree_at(lambda m: (m.likelihood, m.prior), self, trace((self.likelihood, self.prior)))
+
+    def sampled(self, params: Params) -> eqx.Module:
+        """Networks: one module whose array leaves have the leading axis of the parameters."""
+        num = jax.tree.leaves(params.network)[0].shape[0]
+        frozen = jax.tree.map(
+            lambda leaf: jnp.broadcast_to(leaf, (num, *leaf.shape)) if eqx.is_array(leaf) else leaf, self.network
+        )
+        return eqx.combine(jax.tree.map(jnp.asarray, params.network), frozen)
+
+    @property
+    def structure(self) -> list[list[Any]]:
+        """Names and shapes of the random leaves."""
+        return [[leaf.path, list(leaf.shape)] for leaf in self.leaves]
 
 
 def _leaves(network: eqx.Module, tree: PyTree) -> list[Leaf]:

@@ -1,7 +1,7 @@
 """Ready networks, and doors for the user's own."""
 
+from marginax._kernels.examples_last import call_batched
 from marginax.nets.adapters import Function, as_network, fan_in, reinitialise, takes_key
-from marginax.nets.batched import call_batched
 from marginax.nets.convolution import Conv2d, avg_pool2d, conv2d, max_pool2d
 from marginax.nets.initialisers import Initialiser, glorot, he, lecun
 from marginax.nets.layers import is_layer, layer_shapes, layers_of, replace_layers
@@ -11,10 +11,10 @@ from marginax.nets.noise import (
     AbstractNoise,
     ConcreteFactor,
     Dropout,
+    FlipoutPerturbation,
     GaussianFactor,
     LocalNormal,
     Perturbed,
-    SignedShift,
     WeightDropout,
 )
 
@@ -24,13 +24,13 @@ __all__ = [
     "ConcreteFactor",
     "Conv2d",
     "Dropout",
+    "FlipoutPerturbation",
     "Function",
     "GaussianFactor",
     "Initialiser",
     "LeNet",
     "LocalNormal",
     "Perturbed",
-    "SignedShift",
     "WeightDropout",
     "as_network",
     "avg_pool2d",

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from marginax._random import normal
+from marginax._kernels.random import normal
 from marginax.files import register
 
 
@@ -35,6 +35,11 @@ class Function(eqx.Module):
     def __check_init__(self):
         if not callable(self.apply_fn):
             raise TypeError(f"apply_fn must be a function (params, x) -> outputs, got {self.apply_fn!r}")
+
+    @property
+    def is_per_example(self) -> bool:
+        """Whether `call_batch` only maps a function of one example, so that another layout may be tried."""
+        return not self.batched
 
     def __call__(self, x: Array) -> Array:
         """Outputs of one example."""
@@ -76,6 +81,11 @@ class FlaxNetwork(eqx.Module):
 
         flat = {path: nnx.Param(value) for path, value in nnx.to_flat_state(nnx.State(self.params))}
         return nnx.merge(self.graph, nnx.from_flat_state(flat), self.rest)
+
+    @property
+    def is_per_example(self) -> bool:
+        """As any module."""
+        return True
 
     def __call__(self, x: Array) -> Array:
         """Outputs of one example."""

@@ -1,7 +1,7 @@
 """Two-dimensional convolution and pooling of images with the channels first, fast on CPUs.
 
 Everything here takes one image and is meant for `jax.vmap`: over images, over the weights of many networks, or both.
-How that is made fast, and why XLA's own convolutions are not used on CPUs, is told in `marginax.nets.image_maps`.
+How that is made fast, and why XLA's own convolutions are not used on CPUs, is told in `marginax._kernels.image_maps`.
 """
 
 from typing import Any
@@ -10,10 +10,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from marginax._kernels import image_maps
+from marginax._kernels.image_maps import Pads, Pair
 from marginax._keys import Key, as_key
 from marginax.files import register
-from marginax.nets import image_maps
-from marginax.nets.image_maps import Pads, Pair
 from marginax.nets.initialisers import Initialiser, he
 
 __all__ = ["Conv2d", "avg_pool2d", "conv2d", "conv2d_batch", "max_pool2d"]

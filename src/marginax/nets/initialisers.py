@@ -5,7 +5,7 @@ import math
 import equinox as eqx
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from marginax._random import normal
+from marginax._kernels.random import normal
 from marginax.files import register
 
 

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from marginax._kernels.examples_last import map_examples
 from marginax._keys import Key, as_key
 from marginax.files import register
-from marginax.nets.batched import map_examples
 from marginax.nets.initialisers import Initialiser, glorot, he
 
 

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key, PRNGKeyArray, PyTree
 
-from marginax._random import bits, derive, normal
+from marginax._kernels.examples_last import call_batched, map_examples
+from marginax._kernels.random import bits, derive, normal
 from marginax.files import register
-from marginax.nets.batched import call_batched, map_examples
 from marginax.nets.layers import Shapes, layer_shapes, layers_of, replace_layers
 
 _TINY = 1e-12
@@ -262,7 +262,7 @@ class LocalNormal(AbstractNoise):
         return layer(x) + jnp.sqrt(variance) * noise
 
 
-class SignedShift(AbstractNoise):
+class FlipoutPerturbation(AbstractNoise):
     r"""Flipout (Wen et al., 2018): one shift of the weights for all examples, each with random signs of its own.
 
     $y = \mu x + r \odot \Delta (s \odot x)$ with signs $s, r$ for inputs and outputs (channels of images): for each

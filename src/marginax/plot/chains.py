@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Num
 
-from marginax.posterior.convergence import autocovariance, fraction_of_energy
+from marginax.evaluate.convergence import autocovariance, fraction_of_energy
 
 # Okabe and Ito's colours, which differ also for colour-blind eyes, ordered so that neighbours do too.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#000000")

@@ -1,8 +1,5 @@
 """Posteriors: distributions over networks, their files, and their export."""
 
-from marginax.posterior.chains import chain_predictions, diagnose_chains
-from marginax.posterior.convergence import Convergence, measure_convergence
-from marginax.posterior.diagnostics import ChainDiagnostics
 from marginax.posterior.draws import Draws
 from marginax.posterior.flow import AutoregressiveFlow, Transformed
 from marginax.posterior.gaussian import Gaussian, Mixture
@@ -26,8 +23,6 @@ __all__ = [
     "AbstractPosterior",
     "AbstractTuning",
     "AutoregressiveFlow",
-    "ChainDiagnostics",
-    "Convergence",
     "Draws",
     "Evidence",
     "FitRecord",
@@ -40,11 +35,8 @@ __all__ = [
     "Summary",
     "Transformed",
     "WholeNetwork",
-    "chain_predictions",
     "describe",
-    "diagnose_chains",
     "load",
-    "measure_convergence",
     "rescale",
     "rescale_noise",
 ]

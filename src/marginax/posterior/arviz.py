@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from marginax.posterior.chains import sample_info
+from marginax.evaluate.chains import sample_info
 
 if TYPE_CHECKING:
     from marginax.posterior.draws import Draws

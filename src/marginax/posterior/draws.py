@@ -8,7 +8,8 @@ from jaxtyping import PRNGKeyArray
 
 from marginax.data import DataSpec
 from marginax.files import register
-from marginax.model import Model, Params
+from marginax.model import AbstractModel
+from marginax.model.abstract import Params
 from marginax.posterior.posterior import AbstractPosterior, merge_axes, stack_of, take
 from marginax.posterior.record import FitRecord
 
@@ -25,7 +26,7 @@ class Draws(AbstractPosterior):
         key: seed of predictions.
     """
 
-    model: Model
+    model: AbstractModel
     params: Params
     spec: DataSpec | None = None
     record: FitRecord = eqx.field(default_factory=FitRecord)

@@ -13,10 +13,11 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from marginax._random import derive, normal
+from marginax._kernels.random import derive, normal
 from marginax.data import DataSpec
 from marginax.files import register
-from marginax.model import Model, Params
+from marginax.model import AbstractModel
+from marginax.model.abstract import Params
 from marginax.posterior.gaussian import DEFAULT_NUM_SAMPLES
 from marginax.posterior.posterior import AbstractPosterior
 from marginax.posterior.record import FitRecord
@@ -85,7 +86,7 @@ class Transformed(AbstractPosterior):
         key: seed of predictions.
     """
 
-    model: Model
+    model: AbstractModel
     mean: Params
     scale: Params
     flow: AutoregressiveFlow

@@ -12,7 +12,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from marginax.curvature import AbstractCovariance
 from marginax.data import DataSpec
 from marginax.files import register
-from marginax.model import Model, Params
+from marginax.model import AbstractModel
+from marginax.model.abstract import Params
 from marginax.posterior.mode import Mode
 from marginax.posterior.posterior import DEFAULT_NUM_SAMPLES, AbstractPosterior, LinearParts
 from marginax.posterior.record import FitRecord
@@ -37,7 +38,7 @@ class Gaussian(AbstractPosterior):
         mode: what a Laplace approximation knows besides: the curvature and the likelihood at the mean.
     """
 
-    model: Model
+    model: AbstractModel
     mean: Params
     covariance: AbstractCovariance
     spec: DataSpec | None = None
@@ -152,7 +153,7 @@ class Mixture(AbstractPosterior):
         self.key = self.components[0].key if key is None else key
 
     @property
-    def model(self) -> Model:
+    def model(self) -> AbstractModel:
         """The model that all components share."""
         return self.components[0].model
 

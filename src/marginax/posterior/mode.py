@@ -16,7 +16,6 @@ from marginax.curvature import (
     BlockCovariance,
     FixedCovariance,
     SubsetCovariance,
-    prior_precision,
 )
 from marginax.files import register
 from marginax.model import Model, Params
@@ -51,7 +50,7 @@ class Mode(eqx.Module):
 
     def precision(self, model: Model, params: Params) -> Float[Array, " moving"]:
         """Of the prior, for the weights that move."""
-        return ravel_pytree(prior_precision(model, params).network)[0][self.places(params)]
+        return ravel_pytree(model.prior_precision(params))[0][self.places(params)]
 
     def covariance(self, model: Model, params: Params) -> AbstractCovariance:
         """Of all parameters, under the model's prior; those that do not move stay."""

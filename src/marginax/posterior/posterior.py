@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from marginax._keys import Key, as_key
 from marginax.data import DataSpec
-from marginax.model import Model, Params
+from marginax.model import AbstractModel
+from marginax.model.abstract import Params
 from marginax.posterior.record import FitRecord
 from marginax.posterior.storage import save_posterior
 from marginax.posterior.summary import Summary, summarise
@@ -32,7 +32,7 @@ class AbstractPosterior(eqx.Module):
     if TYPE_CHECKING:  # abstract fields: fields or properties in subclasses, and no arguments of their constructors
 
         @property
-        def model(self) -> Model: ...
+        def model(self) -> AbstractModel: ...
 
         @property
         def spec(self) -> DataSpec | None: ...
@@ -44,7 +44,7 @@ class AbstractPosterior(eqx.Module):
         def key(self) -> PRNGKeyArray | None: ...
 
     else:
-        model: eqx.AbstractVar[Model]
+        model: eqx.AbstractVar[AbstractModel]
         spec: eqx.AbstractVar[DataSpec | None]
         record: eqx.AbstractVar[FitRecord]
         key: eqx.AbstractVar[PRNGKeyArray | None]
@@ -92,12 +92,7 @@ class AbstractPosterior(eqx.Module):
 
     def draw_networks(self, num: int, *, key: PRNGKeyArray) -> eqx.Module:
         """What `sample` gives."""
-        params = self.sample_params(num, key=key)
-        frozen = jax.tree.map(
-            lambda leaf: jnp.broadcast_to(leaf, (num, *leaf.shape)) if eqx.is_array(leaf) else leaf,
-            self.model.network,
-        )
-        return eqx.combine(jax.tree.map(jnp.asarray, params.network), frozen)
+        return self.model.sampled(self.sample_params(num, key=key))
 
     def predict(
         self, x: Any, *, num_samples: int | None = None, key: Key | None = None, max_bytes: int = 256 * 2**20

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PRNGKeyArray, PyTree
 
-from marginax._random import derive
+from marginax._kernels.random import derive
 from marginax.data import DataSpec
 from marginax.files import register
-from marginax.model import Model, Params
+from marginax.model import AbstractModel
+from marginax.model.abstract import Params
 from marginax.nets import AbstractNoise, Perturbed
 from marginax.posterior.gaussian import DEFAULT_NUM_SAMPLES
 from marginax.posterior.posterior import AbstractPosterior, stack_of, take
@@ -32,7 +33,7 @@ class NoisyModel(eqx.Module):
     computed once.
     """
 
-    model: Model
+    model: AbstractModel
     params: Params
     noise: tuple[AbstractNoise | None, ...]
 
@@ -58,7 +59,7 @@ class Stochastic(AbstractPosterior):
         key: seed of predictions.
     """
 
-    model: Model
+    model: AbstractModel
     params: Params
     noise: tuple[AbstractNoise | None, ...]
     spec: DataSpec | None = None
@@ -114,7 +115,7 @@ class Stochastic(AbstractPosterior):
 
 
 def noisy_network(
-    model: Model, params: Params, noise: tuple[AbstractNoise | None, ...], key: PRNGKeyArray
+    model: AbstractModel, params: Params, noise: tuple[AbstractNoise | None, ...], key: PRNGKeyArray
 ) -> Perturbed:
     """One network with its noise fixed."""
     network = model.network_of(params)

@@ -11,7 +11,7 @@ import numpy as np
 
 from marginax.files import FileError, decode, encode, read_bundle, write_bundle
 from marginax.files.disk import naming
-from marginax.model import Model, Params
+from marginax.model import AbstractModel, Model, Params
 
 if TYPE_CHECKING:
     from marginax.posterior.posterior import AbstractPosterior
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 _MODEL_MISSING = "model of the posterior"
 
 
-def encode_model(model: Model) -> tuple[Any, dict[str, Any]]:
+def encode_model(model: AbstractModel) -> tuple[Any, dict[str, Any]]:
     """The model as a document, or a note that the user has to bring it because it holds code of theirs."""
     try:
         document, arrays = encode(model)
     except FileError as error:
-        return {"missing": str(error), "structure": fingerprint(model)}, {}
+        return {"missing": str(error), "structure": model.structure}, {}
     return {"stored": document}, {f"model/{name}": array for name, array in arrays.items()}
 
 
-def decode_model(document: Any, arrays: dict[str, Any], model: Model | None, path: Any) -> Model:
+def decode_model(document: Any, arrays: dict[str, Any], model: AbstractModel | None, path: Any) -> AbstractModel:
     """The stored model, or the user's where it could not be stored; the two must have the same leaves."""
     if "stored" in document:
         inner = {name.removeprefix("model/"): a for name, a in arrays.items() if name.startswith("model/")}
@@ -38,14 +38,9 @@ def decode_model(document: Any, arrays: dict[str, Any], model: Model | None, pat
             f"{path} was made with a network or function of yours that is not in the file ({document['missing']}): "
             "pass model=..., or decorate the class with @mx.register before saving"
         )
-    if document["structure"] != fingerprint(model):
+    if document["structure"] != model.structure:
         raise FileError(f"model does not match {path}: its weights have other names or shapes")
     return model
-
-
-def fingerprint(model: Model) -> list[list[Any]]:
-    """Names and shapes of the random leaves."""
-    return [[leaf.path, list(leaf.shape)] for leaf in model.leaves]
 
 
 def save_posterior(
@@ -75,7 +70,7 @@ def save_posterior(
     )
 
 
-def load(path: str | os.PathLike[str], *, model: Model | None = None) -> "AbstractPosterior":
+def load(path: str | os.PathLike[str], *, model: AbstractModel | None = None) -> "AbstractPosterior":
     """Read a posterior that `posterior.save` or a finished `mx.fit(directory=...)` wrote.
 
     Everything is checked against its hash. Draws stay on disk, as read-only memory maps.
@@ -107,17 +102,17 @@ def _without_model(posterior: Any) -> Any:
     def plain(node: Any) -> Any:
         if isinstance(node, Params):
             return Params(tuple(jax.tree.leaves(node.network)), node.likelihood, node.prior)
-        return _MODEL_MISSING if isinstance(node, Model) else node
+        return _MODEL_MISSING if isinstance(node, AbstractModel) else node
 
     return jax.tree.map(plain, posterior, is_leaf=_is_part)
 
 
-def _with_model(posterior: Any, model: Model) -> Any:
-    structure = jax.tree.structure(eqx.filter(model.network, model.is_random()))
+def _with_model(posterior: Any, model: AbstractModel) -> Any:
+    structure = jax.tree.structure(eqx.filter(model.network, model.is_random())) if isinstance(model, Model) else None
 
     def whole(node: Any) -> Any:
         if isinstance(node, Params):
-            if len(node.network) != structure.num_leaves:
+            if structure is None or len(node.network) != structure.num_leaves:
                 raise FileError("its weights do not fit the model")
             return Params(jax.tree.unflatten(structure, node.network), node.likelihood, node.prior)
         return model if isinstance(node, str) and node == _MODEL_MISSING else node
@@ -126,4 +121,4 @@ def _with_model(posterior: Any, model: Model) -> Any:
 
 
 def _is_part(node: Any) -> bool:
-    return isinstance(node, Model | Params)
+    return isinstance(node, AbstractModel | Params)

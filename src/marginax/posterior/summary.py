@@ -28,7 +28,7 @@ class Summary(eqx.Module):
 
 def summarise(posterior: "AbstractPosterior") -> Summary:
     """Method, cost, kind of posterior, training curve, chains, and what to be wary of."""
-    from marginax.posterior.chains import chain_lines
+    from marginax.evaluate.chains import chain_lines
 
     record = posterior.record
     lines = [f"method     {record.method or 'none'}", f"posterior  {posterior.describe()}"]

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num, PRNGKeyArray, PyTree
 
+from marginax.model.outcome import Outcome
 from marginax.predict.root import find_quantile
 from marginax.predict.workload import chunk_size
 
@@ -47,7 +48,7 @@ class Mixture:
     @property
     def discrete(self) -> bool:
         """Whether the components live on the integers."""
-        return getattr(type(self.components), "discrete", False)
+        return getattr(self.components, "outcome", Outcome.REAL) is Outcome.COUNT
 
     def rows(self, index: Any) -> "Mixture":
         """The same mixture at some of the rows; index is a slice or an array of positions."""
@@ -61,7 +62,7 @@ class Mixture:
 
     def means(self) -> Float[np.ndarray, "draws n d"]:
         """The means of the components."""
-        if hasattr(type(self.components), "unsure"):
+        if hasattr(type(self.components), "epistemic_variance"):
             raise TypeError(
                 "prediction must average draws of networks to have a mean under each, got a linearised one: "
                 "fit with predictive=mx.predict.ThroughNetwork()"
@@ -163,8 +164,8 @@ def _mean(components: PyTree, log_weights: Array) -> tuple[Array, Array]:
     means = _over_draws(components, "mean")
     mean = _average(means, log_weights)
     spread = jnp.square(means - mean)
-    if hasattr(type(components), "unsure"):  # components that know how sure they are of their own mean
-        spread = spread + _over_draws(components, "unsure")
+    if hasattr(type(components), "epistemic_variance"):  # components that know how sure they are of their own mean
+        spread = spread + _over_draws(components, "epistemic_variance")
     return mean, _average(spread, log_weights)
 
 
@@ -179,7 +180,7 @@ def _mean_covariance(components: PyTree, log_weights: Array) -> Array:
     means = _over_draws(components, "mean")
     centred = means - _average(means, log_weights)
     between = jnp.einsum("s,snd,sne->nde", jnp.exp(log_weights), centred, centred)
-    if hasattr(type(components), "unsure"):
+    if hasattr(type(components), "epistemic_variance"):
         between = between + _average(components.covariance, log_weights)
     return between
 

@@ -15,7 +15,7 @@ from marginax.model.distributions import Normal
 class NormalOutputs(AbstractDistribution):
     r"""$y \sim N(\mu, C + \mathrm{diag}(s^2))$, where C is what is not known about the mean.
 
-    `variance` is that of the noise alone, as it is of every component of a mixture; `unsure` is the rest.
+    `variance` is that of the noise alone, as it is of every component of a mixture; `epistemic_variance` is the rest.
 
     Args:
         loc: $\mu$, outputs along the last axis.
@@ -23,7 +23,7 @@ class NormalOutputs(AbstractDistribution):
         scale: $s$.
 
     >>> y = NormalOutputs(jnp.zeros(1), jnp.full((1, 1), 3.0), jnp.ones(1))
-    >>> y.unsure.item(), y.variance.item(), round(y.cdf(jnp.array([2.0])).item(), 4)
+    >>> y.epistemic_variance.item(), y.variance.item(), round(y.cdf(jnp.array([2.0])).item(), 4)
     (3.0, 1.0, 0.8413)
     """
 
@@ -40,13 +40,13 @@ class NormalOutputs(AbstractDistribution):
         return jnp.square(self.scale) + jnp.zeros_like(self.loc)
 
     @property
-    def unsure(self) -> Array:
+    def epistemic_variance(self) -> Array:
         """Variance of the mean."""
         return jnp.diagonal(self.covariance, axis1=-2, axis2=-1)
 
     @property
     def _marginal(self) -> Normal:
-        return Normal(self.loc, jnp.sqrt(self.variance + jnp.maximum(self.unsure, 0.0)))
+        return Normal(self.loc, jnp.sqrt(self.variance + jnp.maximum(self.epistemic_variance, 0.0)))
 
     @property
     def _root(self) -> Array:

@@ -133,11 +133,11 @@ def _sentence(verdicts: list[str]) -> str:
     if narrow >= wide:
         return (
             f"At {narrow} of {len(verdicts)} levels the intervals are too narrow: the predictions are surer than they "
-            "should be. mx.evaluate.recalibrate on further rows, or mx.decide.conformalise, can widen them."
+            "should be. mx.calibrate.recalibrate on further rows, or mx.decide.conformalise, can widen them."
         )
     return (
         f"At {wide} of {len(verdicts)} levels the intervals are too wide: the predictions are less sure than they "
-        "could be, which is the safer mistake. mx.evaluate.recalibrate on further rows can narrow them."
+        "could be, which is the safer mistake. mx.calibrate.recalibrate on further rows can narrow them."
     )
 
 

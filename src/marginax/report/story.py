@@ -8,10 +8,10 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from marginax.evaluate import Calibrated
+from marginax.calibrate import Calibrated
+from marginax.evaluate.chain_diagnostics import LEAST_ESS, MOST_R_HAT, ChainDiagnostics
+from marginax.evaluate.chains import chain_predictions, diagnose_chains
 from marginax.plot import plot_rank, plot_trace
-from marginax.posterior.chains import chain_predictions, diagnose_chains
-from marginax.posterior.diagnostics import LEAST_ESS, MOST_R_HAT, ChainDiagnostics
 from marginax.posterior.draws import Draws
 from marginax.posterior.posterior import AbstractPosterior
 from marginax.posterior.record import describe

@@ -37,7 +37,7 @@ class IndependentBatches(AbstractSource):
     def batch(self, step: Array | int, *, key: PRNGKeyArray) -> Batch:
         """Rows that depend on step and key alone."""
         rows = jax.random.randint(jax.random.fold_in(key, step), (self.batch_size,), 0, self.data.num_examples)
-        return Batch(jnp.asarray(self.data.x)[rows], jnp.asarray(self.data.y)[rows], rows, self.data.num_examples)
+        return Batch((jnp.asarray(self.data.x)[rows], jnp.asarray(self.data.y)[rows]), rows, self.data.num_examples)
 
     def examples(self, num: int) -> tuple[Any, Any]:
         """The first rows."""

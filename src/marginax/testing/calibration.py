@@ -79,7 +79,7 @@ class Calibration:
 
 def functions_and_fit(model: Model, params: Params, batch: Batch) -> Float[Array, " q"]:
     """Outputs at five rows of x, unknowns of likelihood and prior, log likelihood: what symmetries leave alone."""
-    rows = np.unique(np.linspace(0, batch.x.shape[0] - 1, _NUM_INPUTS).astype(int))
+    rows = np.unique(np.linspace(0, batch.size - 1, _NUM_INPUTS).astype(int))
     unknowns = jax.tree.leaves((params.likelihood, params.prior))
     parts = [model.output(params, batch.x[rows]), *unknowns, jnp.sum(model.log_likelihood(params, batch))]
     return jnp.concatenate([jnp.ravel(part) for part in parts])

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
+from marginax.model.outcome import Outcome
+
 Unknowns = dict[str, Any]
 
 
@@ -17,6 +19,11 @@ class AbstractLikelihood(eqx.Module):
     @abc.abstractmethod
     def num_targets(self, output_size: int) -> int:
         """How many targets an output of this size describes; ValueError if it fits none."""
+
+    def outcome(self, output_size: int) -> Outcome:
+        """What kind of target it is about, with outputs of this size."""
+        del output_size
+        return Outcome.REAL
 
     @abc.abstractmethod
     def check(self, output_size: int, y: np.ndarray) -> None:
@@ -52,7 +59,17 @@ class AbstractLikelihood(eqx.Module):
         values, vectors = jnp.linalg.eigh(self.fisher(output[None], unknowns)[0])
         return vectors * jnp.sqrt(jnp.maximum(values, 0))
 
-    def tilt(self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]) -> Float[Array, " n"]:
+    def marginal(self, mean: Float[Array, "n k"], covariance: Float[Array, "n k k"], unknowns: Unknowns) -> Any:
+        """The distribution of the target when the outputs are normal with these moments; None if there is no formula."""
+        del mean, covariance, unknowns
+
+    def logits(self, output: Float[Array, "*n k"]) -> Float[Array, "*n c"]:
+        """Logits of the classes, where the target is a class."""
+        raise NotImplementedError(f"{type(self).__name__} has no classes")
+
+    def perturbation(
+        self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
+    ) -> Float[Array, " n"]:
         r"""What noisy targets add to the log likelihood: $(y' - y)\,\eta$ with $y' - y$ of the targets' own spread.
 
         For randomise-then-optimise sampling; `noise` is standard normal, $\eta$ the natural parameter that the network

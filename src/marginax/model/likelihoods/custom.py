@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Num
 
 from marginax.files import register
 from marginax.model.likelihoods.abstract import AbstractLikelihood, Unknowns
+from marginax.model.outcome import Outcome
 
 
 class CustomOutput(eqx.Module):
@@ -119,9 +120,17 @@ class Tempered(AbstractLikelihood):
         """As the likelihood inside."""
         return self.likelihood.num_targets(output_size)
 
+    def outcome(self, output_size: int) -> Outcome:
+        return self.likelihood.outcome(output_size)
+
     def check(self, output_size: int, y: np.ndarray) -> None:
-        """As the likelihood inside."""
         self.likelihood.check(output_size, y)
+
+    def marginal(self, mean: Float[Array, "n k"], covariance: Float[Array, "n k k"], unknowns: Unknowns) -> Any:
+        return self.likelihood.marginal(mean, covariance, unknowns)
+
+    def logits(self, output: Float[Array, "*n k"]) -> Float[Array, "*n c"]:
+        return self.likelihood.logits(output)
 
     def init(self, output_size: int) -> Unknowns:
         """As the likelihood inside."""
@@ -147,6 +156,8 @@ class Tempered(AbstractLikelihood):
         """Log probability divided by the temperature."""
         return self.likelihood.log_prob(output, y, unknowns) / self.temperature
 
-    def tilt(self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]) -> Float[Array, " n"]:
+    def perturbation(
+        self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
+    ) -> Float[Array, " n"]:
         """Noise of the tempered spread."""
-        return self.likelihood.tilt(output, unknowns, noise) / jnp.sqrt(self.temperature)
+        return self.likelihood.perturbation(output, unknowns, noise) / jnp.sqrt(self.temperature)

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, Num
 from marginax.files import register
 from marginax.model import distributions as dist
 from marginax.model.likelihoods.abstract import AbstractLikelihood, Unknowns, check_width
+from marginax.model.outcome import Outcome
 
 
 def _check_counts(y: np.ndarray, highest: int | None, name: str) -> None:
@@ -26,6 +27,14 @@ class Bernoulli(AbstractLikelihood):
     def num_targets(self, output_size: int) -> int:
         """One target per logit."""
         return output_size
+
+    def outcome(self, output_size: int) -> Outcome:
+        """Two classes, or several labels."""
+        return Outcome.CLASS if output_size == 1 else Outcome.LABELS
+
+    def logits(self, output: Float[Array, "*n 1"]) -> Float[Array, "*n 2"]:
+        """Of no and yes."""
+        return jnp.concatenate([jnp.zeros_like(output), output], axis=-1)
 
     def check(self, output_size: int, y: np.ndarray) -> None:
         """Zeros and ones."""
@@ -47,7 +56,9 @@ class Bernoulli(AbstractLikelihood):
         del unknowns
         return dist.Bernoulli(output)
 
-    def tilt(self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]) -> Float[Array, " n"]:
+    def perturbation(
+        self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
+    ) -> Float[Array, " n"]:
         """Noise with the variance of a coin."""
         del unknowns
         p = jax.nn.sigmoid(jax.lax.stop_gradient(output))
@@ -63,6 +74,13 @@ class Categorical(AbstractLikelihood):
         if output_size < 2:
             raise ValueError(f"network must give at least 2 logits for Categorical(), got {output_size}")
         return 1
+
+    def outcome(self, output_size: int) -> Outcome:
+        del output_size
+        return Outcome.CLASS
+
+    def logits(self, output: Float[Array, "*n k"]) -> Float[Array, "*n k"]:
+        return output
 
     def check(self, output_size: int, y: np.ndarray) -> None:
         """Labels in range."""
@@ -96,7 +114,9 @@ class Categorical(AbstractLikelihood):
         picked = jnp.take_along_axis(output, y.astype(jnp.int32)[:, None], axis=-1, mode="promise_in_bounds")
         return picked[:, 0] - jax.nn.logsumexp(output, axis=-1)
 
-    def tilt(self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]) -> Float[Array, " n"]:
+    def perturbation(
+        self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
+    ) -> Float[Array, " n"]:
         """Noise with the covariance diag(p) - p p' of a one-hot label."""
         del unknowns
         p = jax.nn.softmax(jax.lax.stop_gradient(output))
@@ -111,6 +131,10 @@ class Poisson(AbstractLikelihood):
     def num_targets(self, output_size: int) -> int:
         """One count per log rate."""
         return output_size
+
+    def outcome(self, output_size: int) -> Outcome:
+        del output_size
+        return Outcome.COUNT
 
     def check(self, output_size: int, y: np.ndarray) -> None:
         """Whole numbers from 0."""
@@ -138,7 +162,9 @@ class Poisson(AbstractLikelihood):
         y = (y[:, None] if y.ndim == 1 else y).astype(output.dtype)
         return jnp.sum(y * output - jnp.exp(output) - jax.lax.lgamma(y + 1.0), axis=-1)
 
-    def tilt(self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]) -> Float[Array, " n"]:
+    def perturbation(
+        self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
+    ) -> Float[Array, " n"]:
         """Noise with the variance of a count."""
         del unknowns
         return jnp.sum(noise * jnp.exp(0.5 * jax.lax.stop_gradient(output)) * output, axis=-1)

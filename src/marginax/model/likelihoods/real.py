@@ -101,7 +101,9 @@ class Gaussian(AbstractLocationScale):
         """Normal with the network's mean."""
         return dist.Normal(*self.location_and_scale(output, unknowns))
 
-    def tilt(self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]) -> Float[Array, " n"]:
+    def perturbation(
+        self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
+    ) -> Float[Array, " n"]:
         """Targets with fresh Gaussian noise: f times noise over scale."""
         loc, scale = self.location_and_scale(output, unknowns)
         return jnp.sum(noise[:, : loc.shape[1]] * loc / jax.lax.stop_gradient(scale), axis=-1)

@@ -1,0 +1,105 @@
+"""A posterior with its calibrator: predictions come calibrated, and both are saved together."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import PRNGKeyArray, PyTree
+
+from marginax._keys import Key
+from marginax.calibrate.calibrator import AbstractCalibrator
+from marginax.data import DataSpec
+from marginax.files import register
+from marginax.model import Model, Params
+from marginax.posterior import AbstractPosterior, FitRecord, Summary
+from marginax.posterior.posterior import LinearParts
+
+
+@register("posterior/calibrated")
+class Calibrated(AbstractPosterior):
+    """A posterior whose predictions go through a calibrator; save it, and `mx.load` brings both back.
+
+    Only predictions change: draws, their likelihoods (`loo`, `waic`) and the evidence are those of the one inside.
+
+    Args:
+        posterior: that predicts.
+        calibrator: from `recalibrate`.
+
+    >>> import jax, marginax as mx
+    >>> model = mx.Model(mx.nets.MLP(1, (), 2, key=0), likelihood=mx.likelihoods.Categorical())
+    >>> params = jax.tree.map(lambda leaf: leaf[None, None], model.initial(2))
+    >>> spec = mx.data.DataSpec(x_shape=(1,), y_shape=(), num_examples=9)
+    >>> posterior = mx.posterior.Draws(model, params, spec=spec)
+    >>> softer = Calibrated(posterior, mx.calibrate.TemperatureCalibrator(temperature=2.0, num_classes=2))
+    >>> x = np.ones((1, 1))
+    >>> bool(softer.predict(x).confidence[0] < posterior.predict(x).confidence[0])
+    True
+    """
+
+    posterior: AbstractPosterior
+    calibrator: AbstractCalibrator
+
+    def __check_init__(self):
+        if not isinstance(self.posterior, AbstractPosterior):
+            raise TypeError(f"posterior must be one that mx.fit returned, got {type(self.posterior).__name__}")
+        if not isinstance(self.calibrator, AbstractCalibrator):
+            raise TypeError(f"calibrator must be what mx.calibrate.recalibrate returned, got {self.calibrator!r}")
+
+    @property
+    def model(self) -> Model:
+        """That of the posterior inside, as everything below but `predict`."""
+        return self.posterior.model
+
+    @property
+    def spec(self) -> DataSpec | None:
+        """Shapes and scaling of the data."""
+        return self.posterior.spec
+
+    @property
+    def record(self) -> FitRecord:
+        """The story of the fit."""
+        return self.posterior.record
+
+    @property
+    def key(self) -> PRNGKeyArray | None:
+        """The seed of predictions."""
+        return self.posterior.key
+
+    def predict(
+        self, x: Any, *, num_samples: int | None = None, key: Key | None = None, max_bytes: int = 256 * 2**20
+    ) -> Any:
+        """The calibrated prediction at new inputs; arguments as for any posterior."""
+        return self.calibrator(self.posterior.predict(x, num_samples=num_samples, key=key, max_bytes=max_bytes))
+
+    def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:
+        return self.posterior.sample_params(num, key=key)
+
+    def draw_networks(self, num: int, *, key: PRNGKeyArray) -> Any:
+        return self.posterior.draw_networks(num, key=key)
+
+    def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[PyTree, np.ndarray | None]:
+        return self.posterior.support(num, key=key)
+
+    def centres(self, num: int) -> Params:
+        return self.posterior.centres(num)
+
+    def linear_parts(self) -> LinearParts | None:
+        return self.posterior.linear_parts()
+
+    def predictive_model(self) -> Any:
+        return self.posterior.predictive_model()
+
+    @property
+    def is_point(self) -> bool:
+        """As the posterior inside."""
+        return self.posterior.is_point
+
+    def describe(self) -> str:
+        return f"{self.posterior.describe()}, calibrated by {type(self.calibrator).__name__}"
+
+    def summary(self) -> Summary:
+        """That of the posterior inside, with a line about the calibrator."""
+        inner = self.posterior.summary()
+        return Summary((*inner.lines, f"calibrated {type(self.calibrator).__name__}"), inner.warnings)
+
+    def to_arviz(self) -> Any:
+        return self.posterior.to_arviz()

@@ -1,0 +1,342 @@
+"""`fit`: the only loop in marginax.
+
+A host loop over chunks around a compiled loop over steps. Between chunks: progress, checkpoint, the NaN guard, hooks,
+and a look at Ctrl-C. The number of steps in a chunk follows the clock; nothing in the result depends on it.
+"""
+
+import os
+import shutil
+import time
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, PRNGKeyArray, PyTree
+
+from marginax.data import AbstractSource, Batch
+from marginax.files import FileError, GrowingArrays, GrowingFile
+from marginax.infer.checkpoint import RunDirectory
+from marginax.infer.chunk import (
+    Fixed,
+    chain_keys,
+    chain_mesh,
+    data_key,
+    finite_chains,
+    program_of,
+    run_chunk,
+    spread_chains,
+    start_chains,
+    traced_numbers,
+)
+from marginax.infer.hooks import AbstractHook, Event
+from marginax.infer.method import AbstractMethod, Phase
+from marginax.infer.progress import Interrupt, Progress
+from marginax.model import AbstractModel
+from marginax.model.abstract import Params
+from marginax.posterior import AbstractPosterior, FitRecord, describe
+from marginax.posterior.storage import save_posterior
+
+_SECONDS_PER_CHUNK = 0.5
+_MOST_STEPS = 4096
+_MOST_BYTES = 64 * 2**20  # of draws or batches held for one chunk
+
+
+@dataclass
+class Run:
+    """A run in progress: what `fit` sets up and `resume` restores."""
+
+    model: AbstractModel
+    method: AbstractMethod
+    source: AbstractSource
+    hooks: tuple[AbstractHook, ...]
+    key: PRNGKeyArray
+    num_chains: int
+    start: Params
+    directory: RunDirectory | None = None
+    chunk_size: int | None = None
+    phase: int = 0
+    step: int = 0
+    num_steps: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    bad_chains: dict[int, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    kept: dict[str, GrowingArrays | GrowingFile] = field(default_factory=dict)  # "info-0", "draws-1": what, and phase
+
+    # ---- the loop
+
+    def execute(self, progress: bool | None) -> AbstractPosterior:
+        """Run all phases from where the run stands, and build the posterior."""
+        model, source, keys, mesh = self._placed()
+        first = self.source.batch(0, key=data_key(self.key, 0)) if self.source.on_host else None
+        states = start_chains(model, traced_numbers(self.method), source, keys, self.start, first)
+        memories = tuple(hook.begin(self.model, states) for hook in self.hooks)
+        restored = None if self.directory is None else self.directory.latest((states, memories))
+        phases = self._phases
+        if restored is None:
+            self._check_room(phases, states)
+        else:
+            cursor, (states, memories), files = restored
+            self.kept = dict(files)
+            self._set_cursor(cursor)
+        states = spread_chains(states, mesh)
+        with Progress(progress) as bar, Interrupt() as interrupt:
+            while self.phase < len(phases):
+                phase = phases[self.phase]
+                states, memories = self._run_phase(phase, states, memories, bar, interrupt)
+                if interrupt.requested:
+                    break
+                self.phase, self.step = self.phase + 1, 0
+                self._checkpoint(states, memories, [])
+        return self._finish(phases, states, finished=not interrupt.requested)
+
+    def _run_phase(
+        self, phase: Phase, states: PyTree, memories: tuple[PyTree, ...], bar: Progress, interrupt: Interrupt
+    ) -> tuple[PyTree, tuple[PyTree, ...]]:
+        fixed = self._fixed(self._capacity(states))
+        bar.phase(phase.name, self.step, phase.num_steps)
+        periods = [n for hook in self.hooks if (n := hook.every(phase.name, self.source))]
+        length, patience = min(8, fixed.capacity), _SECONDS_PER_CHUNK
+        stopped = False
+        while self.step < phase.num_steps and not stopped and not interrupt.requested:
+            stop = min(self.step + length, phase.num_steps, *((self.step // n + 1) * n for n in periods))
+            began = time.perf_counter()
+            part, infos, draws = run_chunk(
+                fixed, phase.enter(states), jnp.asarray(self.step), jnp.asarray(stop), self._batches(fixed, stop)
+            )
+            states = phase.leave(states, part)
+            chunk = _on_host(infos, stop - self.step)
+            taken = time.perf_counter() - began
+            rate = (stop - self.step) / max(taken, 1e-9)
+            self.seconds[phase.name] = self.seconds.get(phase.name, 0.0) + taken
+            began = time.perf_counter()
+            changed = self._keep(phase, chunk, draws, stop)
+            cost = time.perf_counter() - began
+            del draws  # or the buffers of two chunks would be there at a time
+            self.num_steps[phase.name] = self.step = stop
+            self._guard(states, phase, chunk)
+            states, memories, stopped = self._call_hooks(phase, states, memories, chunk)
+            cost += self._checkpoint(states, memories, changed)
+            patience = max(patience, 10 * cost)
+            length = int(np.clip(rate * patience, 1, min(8 * length, fixed.capacity)))
+            bar.update(self.step, rate, self.step if stopped else phase.num_steps)
+        return states, memories
+
+    # ---- pieces of the loop
+
+    def _fixed(self, capacity: int) -> Fixed:
+        model, source, keys, mesh = self._placed()
+        program = program_of(self._phases[_program(self._phases, self.phase)])
+        phase = jnp.asarray(self.phase, jnp.uint32)
+        return Fixed(model, program, source, keys, phase, capacity, self.method.lockstep, mesh)
+
+    def _placed(self) -> tuple[AbstractModel, AbstractSource, Array, Mesh | None]:
+        """Model, data and keys where the chains will run."""
+        model, source = self.model.with_traced_numbers(traced_numbers), self.source
+        mesh = chain_mesh(self.num_chains)
+        if not source.on_host:
+            place = jax.NamedSharding(mesh, jax.P()) if mesh is not None else None
+            source = jax.tree.map(lambda a: jax.device_put(a, place) if eqx.is_array_like(a) else a, source)
+        return model, source, spread_chains(chain_keys(self.key, self.num_chains), mesh), mesh
+
+    @property
+    def _phases(self) -> tuple[Phase, ...]:
+        return self.method.phases(self.source.spec.num_examples, self.source.batch_size)
+
+    def _capacity(self, states: PyTree) -> int:
+        phases = self._phases
+        program = _program(phases, self.phase)
+        longest = max(p.num_steps for i, p in enumerate(phases) if _program(phases, i) == program)
+        phase = phases[program]
+        if phase.keep is None and not self.source.on_host:
+            longest = _MOST_STEPS  # room for infos costs nothing, and runs of all lengths share a program
+        most = min(_MOST_STEPS, longest, self.chunk_size or _MOST_STEPS)
+        if phase.keep is not None:
+            size = _num_bytes(phase.kept(states)) / phase.thin
+            most = min(most, int(_MOST_BYTES / max(size, 1)))
+        if self.source.on_host:
+            size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.source.examples(1)))
+            most = min(most, int(_MOST_BYTES / (size * self.source.batch_size)))
+        return max(1, most)
+
+    def _batches(self, fixed: Fixed, stop: int) -> Batch | None:
+        if not self.source.on_host:
+            return None
+        key = data_key(self.key, self.phase)
+        batches = [self.source.batch(step, key=key) for step in range(self.step, stop)]
+        batches += batches[-1:] * (fixed.capacity - len(batches))
+        return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *batches)
+
+    def _guard(self, states: PyTree, phase: Phase, chunk: dict[str, np.ndarray]) -> None:
+        finite = np.asarray(finite_chains(states.params))
+        if "log_density" in chunk:
+            finite = finite & np.isfinite(chunk["log_density"]).all(axis=1)
+        for chain in np.flatnonzero(~finite).tolist():
+            if chain not in self.bad_chains:
+                text = f"chain {chain} became NaN in phase {phase.name!r} before step {self.step} and was left out"
+                self.bad_chains[chain] = text
+                warnings.warn(text, RuntimeWarning, stacklevel=5)
+        if len(self.bad_chains) == self.num_chains:
+            raise FloatingPointError(
+                f"all {self.num_chains} chains became NaN in phase {phase.name!r} before step {self.step}: "
+                "standardise the data (mx.data.standardise) or lower the learning rate / step size"
+            )
+
+    def _call_hooks(
+        self, phase: Phase, states: PyTree, memories: tuple[PyTree, ...], chunk: dict[str, np.ndarray]
+    ) -> tuple[PyTree, tuple[PyTree, ...], bool]:
+        updated, stopped = [], False
+        for hook, memory in zip(self.hooks, memories, strict=True):
+            period = hook.every(phase.name, self.source)
+            if period and self.step % period and self.step != phase.num_steps:
+                updated.append(memory)
+                continue
+            phases_left = len(self._phases) - self.phase - 1
+            event = Event(
+                self.model, phase.name, phases_left, self.step, phase.num_steps, dict(self.seconds), states, chunk
+            )
+            verdict = hook.after_chunk(memory, event)
+            states = verdict.states
+            if verdict.stop and phase.may_end_at(self.step):
+                stopped = True
+                self.notes += () if verdict.note is None else (verdict.note,)
+            updated.append(verdict.memory)
+        return states, tuple(updated), stopped
+
+    # ---- what is kept, and where
+
+    def _check_room(self, phases: tuple[Phase, ...], states: PyTree) -> None:
+        """Raise before anything is computed if the draws will not fit where they go."""
+        need = sum(
+            phase.num_kept(phase.num_steps) * _num_bytes(phase.kept(states))
+            for phase in phases
+            if phase.keep is not None
+        )
+        if self.directory is None:
+            error, free, where = MemoryError, _available_memory(), "of memory"
+            instead = "pass directory=... to keep them on disk"
+        else:
+            error, free, where = FileError, shutil.disk_usage(self.directory.path).free, "on the disk"
+            instead = "choose another directory"
+        if need > free:
+            raise error(
+                f"the draws take {need / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB {where} are free: "
+                f"{instead}, or keep fewer (thin=...)"
+            )
+
+    def _keep(self, phase: Phase, infos: dict[str, np.ndarray], draws: PyTree, stop: int) -> list[str]:
+        """Put a chunk's info and complete draws where they belong; returns the names of what has changed."""
+        parts = [("info", self.step, phase.num_steps, infos)]
+        if phase.keep is not None:
+            first, last = phase.num_kept(self.step), phase.num_kept(stop)
+            leaves = {f"draw/{i:05d}": leaf for i, leaf in enumerate(jax.tree.leaves(draws))}
+            parts.append(("draws", first, phase.num_kept(phase.num_steps), _on_host(leaves, last - first)))
+        changed = []
+        for what, start, num_slots, values in parts:
+            name = f"{what}-{self.phase}"
+            if values and name not in self.kept:
+                like = {n: jax.ShapeDtypeStruct((len(v), num_slots, *v.shape[2:]), v.dtype) for n, v in values.items()}
+                self.kept[name] = GrowingArrays(like) if self.directory is None else self.directory.grow(name, like)
+            if values:
+                self.kept[name].write(start, values)
+                changed.append(name)
+        return changed
+
+    def _checkpoint(self, states: PyTree, memories: tuple[PyTree, ...], changed: list[str]) -> float:
+        """Save the state, and count what has changed; returns the seconds it took."""
+        began = time.perf_counter()
+        if self.directory is not None:
+            cursor = {
+                "phase": self.phase,
+                "step": self.step,
+                "num_steps": self.num_steps,
+                "seconds": self.seconds,
+                "bad_chains": {str(chain): text for chain, text in self.bad_chains.items()},
+                "notes": list(self.notes),
+            }
+            self.directory.save(cursor, (states, memories), changed)
+        return time.perf_counter() - began
+
+    def _set_cursor(self, cursor: dict[str, Any]) -> None:
+        self.phase, self.step = cursor["phase"], cursor["step"]
+        self.num_steps, self.seconds = dict(cursor["num_steps"]), dict(cursor["seconds"])
+        self.bad_chains = {int(chain): text for chain, text in cursor["bad_chains"].items()}
+        self.notes = tuple(cursor["notes"])
+
+    # ---- the end
+
+    def _finish(self, phases: tuple[Phase, ...], states: PyTree, *, finished: bool) -> AbstractPosterior:
+        good = np.array([c for c in range(self.num_chains) if c not in self.bad_chains])
+        states = jax.device_put(states, jax.local_devices()[0])
+        if self.bad_chains:
+            states = jax.tree.map(lambda leaf: leaf[good], states)
+        infos: dict[str, Any] = {}
+        draws, arrays, file = None, {}, None
+        for index, phase in enumerate(phases):
+            info = self.kept.get(f"info-{index}")
+            infos[phase.name] = {} if info is None else {name: value[good] for name, value in info.arrays().items()}
+            if phase.keep is not None and f"draws-{index}" in self.kept:
+                arrays, file = self.kept[f"draws-{index}"].gather(good.tolist())
+                treedef = jax.tree.structure(phase.kept(states))
+                draws = jax.tree.unflatten(treedef, [arrays[name] for name in sorted(arrays)])
+        notes = (*self.bad_chains.values(), *self.notes)
+        if not finished:
+            notes += ("interrupted before its last step: what there was is here, mx.resume goes on from a directory",)
+        record = FitRecord(
+            method=describe(self.method),
+            num_chains=self.num_chains,
+            num_steps=dict(self.num_steps),
+            seconds=dict(self.seconds),
+            info=infos,
+            warnings=notes,
+            dropped_chains=tuple(sorted(self.bad_chains)),
+            probes=self.model.probes(self.source),
+            finished=finished,
+        )
+        posterior = self.method.posterior(self.model, states, draws, infos)
+        posterior = eqx.tree_at(
+            lambda p: (p.spec, p.record, p.key),
+            posterior,
+            (self.source.spec, record, jax.random.fold_in(self.key, self.num_chains)),
+            is_leaf=lambda node: node is None or isinstance(node, FitRecord),
+        )
+        if finished and self.directory is not None:
+            path = self.directory.path / "posterior"
+            save_posterior(posterior, path, overwrite=True, draws=arrays, linked=file)
+            self.directory.forget()
+        return posterior
+
+
+def _program(phases: tuple[Phase, ...], index: int) -> int:
+    """The phase whose compiled step a phase runs."""
+    while index < len(phases) and phases[index].as_next:
+        index += 1
+    return index
+
+
+def _on_host(tree: PyTree, num: int) -> dict[str, np.ndarray]:
+    """The first slots of a chunk's buffers by name, axes (chain, slot, ...); on a CPU the memory is shared."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): np.swapaxes(np.asarray(leaf)[:num], 0, 1)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
+
+
+def _num_bytes(tree: PyTree) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def _available_memory() -> int | float:
+    """Bytes that can be had without swapping, all of the machine's where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        names = getattr(os, "sysconf_names", {})
+        known = "SC_PHYS_PAGES" in names and "SC_PAGE_SIZE" in names
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known else float("inf")

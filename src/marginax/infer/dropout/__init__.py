@@ -1,0 +1,1 @@
+"""Noise inside the network: dropout and its relatives."""

@@ -1,0 +1,49 @@
+r"""DropConnect as inference (Wan et al., 2013; Mobiny et al., 2021): weights, not units, are there or not.
+
+$q(w)$ puts $w_{ij} = m_{ij} z_{ij} / (1 - p)$ with coins $z_{ij}$, in training (one mask per minibatch) and in
+prediction (one mask per draw).
+"""
+
+import equinox as eqx
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from marginax.data import Batch
+from marginax.files import register
+from marginax.infer.dropout.noisy_training import AbstractNoisyTraining, Rules, noisy_layers
+from marginax.infer.optimisers import AbstractOptimiser, Adam
+from marginax.model import Model, Params
+from marginax.nets import WeightDropout
+from marginax.posterior.stochastic import noisy_network
+
+
+@register("method/dropconnect")
+class DropConnect(AbstractNoisyTraining):
+    """Dropout of weights that stays on.
+
+    Args:
+        rate: probability of dropping a weight, in every layer but the first.
+        num_epochs: as in MAP.
+        batch_size: as in MAP.
+        optimiser: `Adam` or `SGD`.
+    """
+
+    rate: float = 0.05
+    num_epochs: int | None = None
+    batch_size: int | None = 128
+    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
+
+    def __check_init__(self):
+        if not 0 < self.rate < 1:
+            raise ValueError(f"rate must be in (0, 1), got {self.rate}")
+
+    def rules(self, model: Model, noise: PyTree) -> Rules:
+        """Drop weights."""
+        del noise
+        return tuple(WeightDropout(self.rate) if noisy else None for noisy in noisy_layers(model))
+
+    def log_likelihood(
+        self, model: Model, params: Params, rules: Rules, batch: Batch, *, key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        """With one mask for the batch."""
+        output = model.output_of(noisy_network(model, params, rules, key), batch.x)
+        return batch.total(model.likelihood.log_prob(output, batch.y, params.likelihood))

@@ -1,0 +1,51 @@
+r"""Monte Carlo dropout (Gal & Ghahramani, 2016): dropout in training, and in prediction too.
+
+Training with dropout is variational inference with $q(w)$ a network some of whose units are gone, so averaging over
+dropout at prediction averages over that approximate posterior. A draw is a network with its units fixed: the same for
+every input, a function. After convolutions it is approximate inference in a Bayesian convnet (Gal & Ghahramani, 2015).
+"""
+
+import equinox as eqx
+from jaxtyping import PyTree
+
+from marginax.files import register
+from marginax.infer.dropout.noisy_training import AbstractNoisyTraining, Rules, has_own_noise, noisy_layers
+from marginax.infer.optimisers import AbstractOptimiser, Adam
+from marginax.model import Model
+from marginax.nets import Dropout
+
+_RATE = 0.05
+
+
+@register("method/mc_dropout")
+class MCDropout(AbstractNoisyTraining):
+    """Dropout that stays on.
+
+    A network with dropout of its own (`mx.nets.MLP(dropout=...)`, `eqx.nn.Dropout`) is used as it is; in others the
+    inputs of every layer but the first are dropped, which is dropout of every hidden unit and every feature map.
+
+    Args:
+        rate: probability of dropping a unit; by default the network's own, or 0.05.
+        num_epochs: as in MAP.
+        batch_size: as in MAP.
+        optimiser: `Adam` or `SGD`.
+    """
+
+    rate: float | None = None
+    num_epochs: int | None = None
+    batch_size: int | None = 128
+    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
+
+    def __check_init__(self):
+        if self.rate is not None and not 0 < self.rate < 1:
+            raise ValueError(f"rate must be in (0, 1) or None, got {self.rate}")
+
+    def rules(self, model: Model, noise: PyTree) -> Rules:
+        """Drop inputs."""
+        del noise
+        if has_own_noise(model.network):
+            if self.rate is not None:
+                raise ValueError("rate must be None for a network with dropout of its own: set it there")
+            return ()
+        rate = _RATE if self.rate is None else self.rate
+        return tuple(Dropout(rate) if noisy else None for noisy in noisy_layers(model))

@@ -1,0 +1,140 @@
+"""Methods that put noise into a network and train what is disturbed: what they share.
+
+A rule per layer says how its inputs are disturbed; it may have parameters that are trained with the weights. The
+objective is a bound on the evidence: the expected log likelihood under the noise, estimated with fresh noise for every
+example, less what the noise and the weights cost.
+"""
+
+import abc
+from typing import Any, cast
+
+import equinox as eqx
+import jax
+import numpy as np
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from marginax.data import Batch
+from marginax.infer.method import AbstractMethod, Infos, Phase, check_count, num_steps_for
+from marginax.infer.optimisers import LBFGS, AbstractOptimiser
+from marginax.model import Model, Params, require_network
+from marginax.nets import AbstractNoise, layers_of
+from marginax.posterior import AbstractPosterior, Stochastic
+
+Rules = tuple[AbstractNoise | None, ...]
+
+
+class NoisyState(eqx.Module):
+    """Weights, parameters of the noise, and the optimiser's memory."""
+
+    params: Params
+    noise: PyTree
+    optimiser: PyTree
+
+
+class NoisyInfo(eqx.Module):
+    """The objective and its parts."""
+
+    elbo: Array
+    log_likelihood: Array
+    penalty: Array
+
+
+class AbstractNoisyTraining(AbstractMethod):
+    """Trains a network with noise inside; it says which noise, and what it costs."""
+
+    num_epochs: eqx.AbstractVar[int | None]
+    batch_size: eqx.AbstractVar[int | None]
+    optimiser: eqx.AbstractVar[AbstractOptimiser]
+
+    def __check_init__(self):
+        check_count("num_epochs", self.num_epochs, optional=True)
+        check_count("batch_size", self.batch_size, optional=True)
+        if not isinstance(self.optimiser, AbstractOptimiser) or isinstance(self.optimiser, LBFGS):
+            raise TypeError(f"optimiser must be mx.infer.Adam(...) or SGD(...), got {self.optimiser!r}")
+
+    # ---- what a method says
+
+    @abc.abstractmethod
+    def rules(self, model: Model, noise: PyTree) -> Rules:
+        """How each layer is disturbed; () leaves it to the network's own dropout."""
+
+    def final_rules(self, model: Model, noise: PyTree) -> Rules:
+        """The same after training."""
+        return self.rules(model, noise)
+
+    def first_noise(self, model: Model) -> PyTree:
+        """Parameters of the noise at the start."""
+        del model
+        return ()
+
+    def log_prior(self, model: Model, params: Params, noise: PyTree) -> Float[Array, ""]:
+        """What weights and noise cost: a log density, or minus a divergence."""
+        del noise
+        return model.log_prior(params)
+
+    def log_likelihood(
+        self, model: Model, params: Params, rules: Rules, batch: Batch, *, key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        """The log likelihood of all data, estimated from a batch with fresh noise for every example."""
+        return batch.total(model.log_likelihood(params, batch, key=key, noise=rules or None))
+
+    # ---- the protocol
+
+    @property
+    def supports_dynamic_size(self) -> bool:
+        """The size only sets the scale and the length of the schedule."""
+        return True
+
+    def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> NoisyState:
+        """Start where the chain starts."""
+        del batch, key
+        noise = self.first_noise(model)
+        return NoisyState(params, noise, self.optimiser.build(1).init(cast(Any, (params, noise))))
+
+    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
+        """Train."""
+        return (Phase("train", num_steps_for(self.num_epochs, num_examples, batch_size), self.step, can_end=True),)
+
+    def step(self, model: Model, state: NoisyState, batch: Batch, *, key: PRNGKeyArray) -> tuple[NoisyState, NoisyInfo]:
+        """Climb by one step of the optimiser, which sees the objective per example."""
+
+        def loss(trained: tuple[Params, PyTree]) -> tuple[Float[Array, ""], NoisyInfo]:
+            params, noise = trained
+            log_likelihood = self.log_likelihood(model, params, self.rules(model, noise), batch, key=key)
+            log_prior = self.log_prior(model, params, noise)
+            total = log_likelihood + log_prior
+            return -total / batch.num_examples, NoisyInfo(total, log_likelihood, -log_prior)
+
+        transform = self.optimiser.build(num_steps_for(self.num_epochs, batch.num_examples, batch.size))
+        trained = (state.params, state.noise)
+        gradient, info = jax.grad(loss, has_aux=True)(trained)
+        updates, memory = transform.update(gradient, state.optimiser, cast(Any, trained))
+        params, noise = cast(Any, optax.apply_updates(cast(Any, trained), updates))
+        return NoisyState(params, noise, memory), info
+
+    def posterior(self, model: Model, state: NoisyState, draws: PyTree, infos: Infos) -> AbstractPosterior:
+        """The trained network of each chain, with its noise on."""
+        del draws, infos
+        return Stochastic(model=model, params=state.params, noise=self.final_rules(model, state.noise))
+
+
+def noisy_layers(model: Model) -> list[bool]:
+    """Which layers get noise on their inputs: those with random weights, but not the first, unless it is alone."""
+    require_network(model, "noise in layers")
+    layers = layers_of(model.network)
+    if not layers:
+        raise ValueError(
+            "network has no layers that can be disturbed (eqx.nn.Linear, eqx.nn.Conv or mx.nets.Conv2d): "
+            "give it dropout of its own, or choose VI()"
+        )
+    random = [bool(jax.tree.leaves(layer)) for layer in layers_of(eqx.filter(model.network, model.is_random()))]
+    return random if len(layers) == 1 else [i > 0 and flag for i, flag in enumerate(random)]
+
+
+def has_own_noise(network: Any) -> bool:
+    """Whether the network brings dropout of its own."""
+    if getattr(network, "stochastic", False):
+        return True
+    parts = jax.tree.leaves(network, is_leaf=lambda node: isinstance(node, eqx.nn.Dropout))
+    return any(isinstance(part, eqx.nn.Dropout) and bool(np.any(np.asarray(part.p) > 0)) for part in parts)

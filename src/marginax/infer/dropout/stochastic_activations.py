@@ -1,0 +1,67 @@
+r"""Stochastic activations: the units of a network are random, not its weights.
+
+Every hidden unit j is multiplied by a variable $z_j$ with prior $N(1, s_0^2)$ and variational law $N(m_j, s_j^2)$, both
+learned; the weights are at their mode (a node-based Bayesian network: Trinh, Heinonen, Acerbi & Kaski, 2022). The bound
+is that of variational inference, with a divergence over some hundred units in place of many thousand weights:
+$E_q[\log p(D \mid z, w)] + \log p(w) - \sum_j \mathrm{KL}(N(m_j, s_j^2) \,\|\, N(1, s_0^2))$.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from marginax.files import register
+from marginax.infer.dropout.noisy_training import AbstractNoisyTraining, Rules, noisy_layers
+from marginax.infer.optimisers import AbstractOptimiser, Adam
+from marginax.model import Model, Params
+from marginax.nets import GaussianFactor, layers_of
+
+
+@register("method/stochastic_activations")
+class StochasticActivations(AbstractNoisyTraining):
+    """Random units with learned means and spreads.
+
+    Args:
+        prior_scale: $s_0$, how far from 1 a unit's factor is expected to be.
+        initial_scale: of the factors at the start.
+        num_epochs: as in MAP.
+        batch_size: as in MAP.
+        optimiser: `Adam` or `SGD`.
+    """
+
+    prior_scale: float = 0.3
+    initial_scale: float = 0.1
+    num_epochs: int | None = None
+    batch_size: int | None = 128
+    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
+
+    def __check_init__(self):
+        for name in ("prior_scale", "initial_scale"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be > 0, got {getattr(self, name)}")
+
+    def first_noise(self, model: Model) -> PyTree:
+        """Mean 1 and a small spread for every input of a layer with noise (every channel of images)."""
+        sizes = [layer.weight.shape[1] if noisy else None for layer, noisy in _layers(model)]
+        rho = jnp.log(jnp.expm1(jnp.asarray(self.initial_scale)))
+        return tuple(None if n is None else {"mean": jnp.ones(n), "rho": jnp.full(n, rho)} for n in sizes)
+
+    def rules(self, model: Model, noise: PyTree) -> Rules:
+        """A normal factor per unit."""
+        del model
+        return tuple(None if z is None else GaussianFactor(jax.nn.softplus(z["rho"]), z["mean"]) for z in noise)
+
+    def log_prior(self, model: Model, params: Params, noise: PyTree) -> Float[Array, ""]:
+        """The weights' log prior, less the divergence of the units' factors."""
+        total = model.log_prior(params)
+        for z in noise:
+            if z is not None:
+                ratio = jax.nn.softplus(z["rho"]) / self.prior_scale
+                shift = (z["mean"] - 1.0) / self.prior_scale
+                total = total - jnp.sum(0.5 * (ratio**2 + shift**2 - 1.0) - jnp.log(ratio))
+        return total
+
+
+def _layers(model: Model) -> list[tuple[eqx.nn.Linear, bool]]:
+    return list(zip(layers_of(model.network), noisy_layers(model), strict=True))

@@ -1,0 +1,83 @@
+"""Training in turn with the choice of the prior by evidence (Immer et al., 2021)."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from marginax.data import Batch
+from marginax.files import register
+from marginax.infer.map import MAP
+from marginax.infer.method import check_count
+from marginax.infer.optimisers import AbstractOptimiser, Adam
+from marginax.infer.training import AbstractTraining
+from marginax.model import Model, Params
+from marginax.posterior import Evidence, rescale
+
+
+@register("tuning/online")
+class Online(eqx.Module):
+    """Choose prior precisions and noise by evidence several times during training, then train to the end with them.
+
+    Args:
+        num_rounds: how often.
+        rule: what shares a factor, and how it is found.
+    """
+
+    num_rounds: int = 5
+    rule: Evidence = eqx.field(default_factory=Evidence)
+
+    def __check_init__(self):
+        check_count("num_rounds", self.num_rounds)
+        if not isinstance(self.rule, Evidence):
+            raise TypeError(f"rule must be mx.infer.Evidence(...), got {self.rule!r}")
+
+    def shares(self, num_steps: int, epoch: int) -> list[int]:
+        """Steps of training before each choice, and after the last: half of them before the first; whole epochs.
+
+        >>> Online(num_rounds=3).shares(4000, 7)
+        [2002, 672, 672, 672]
+        """
+        first, others = -(-num_steps // 2), -(-num_steps // (2 * self.num_rounds))
+        return [-(-share // epoch) * epoch for share in (first, *[others] * self.num_rounds)]
+
+
+class Present(eqx.Module):
+    """The prior as it is now: logs of factors by leaf, and whether the noise is still learned with the weights."""
+
+    log_factors: Float[Array, " leaves"]
+    learns_noise: Float[Array, ""]
+
+    def tuned(self, more: Float[Array, " leaves"]) -> "Present":
+        """Other factors; from now on the noise is chosen by evidence too."""
+        return Present(self.log_factors + more, jnp.zeros_like(self.learns_noise))
+
+
+@register("method/online_training")
+class OnlineTraining(AbstractTraining):
+    """MAP under a prior that changes."""
+
+    num_epochs: int | None = None
+    batch_size: int | None = 128
+    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
+
+    @classmethod
+    def of(cls, training: MAP) -> "OnlineTraining":
+        """As this one."""
+        return cls(training.num_epochs, training.batch_size, training.optimiser)
+
+    def extra(self, model: Model, params: Params, *, key: PRNGKeyArray) -> Present:
+        """The prior as the user gave it."""
+        del params, key
+        return Present(jnp.zeros(len(model.leaves)), jnp.ones(()))
+
+    def objective(
+        self, model: Model, params: Params, batch: Batch, extra: Present, *, key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        """The log posterior under the present prior."""
+        model = eqx.tree_at(lambda m: m.prior, model, rescale(model, extra.log_factors))
+        unknowns = {
+            name: extra.learns_noise * value + stop_gradient((1 - extra.learns_noise) * value)
+            for name, value in params.likelihood.items()
+        }
+        return model.log_density(Params(params.network, unknowns, params.prior), batch, key=key)

@@ -1,0 +1,147 @@
+r"""Hamiltonian Monte Carlo (Duane et al., 1987; Neal, 2011): exact, full batch.
+
+A velocity is drawn, the leapfrog integrator carries the chain along a trajectory of length $t \sim U(0, 2 T)$, and the
+end is accepted with probability $\min(1, e^{H - H'})$. Warm-up tunes the step size, the scale, and the path length $T$
+by ascending the change of the squared distance from the centre, $\tfrac14 E[(|z' - c|^2 - |z - c|^2)^2]$ (ChEES;
+Hoffman, Radul & Sountsov, 2021), here within each chain, so that chains stay independent.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from marginax._kernels.random import normal, uniform
+from marginax.files import register
+from marginax.infer.flat import Density, Vector
+from marginax.infer.mcmc.adaptation import Adaptation, DiagonalMetric, Metric, MetricSqrt, choose
+from marginax.infer.mcmc.hamiltonian import HMCState, IntegratorState, acceptance_of, integrate
+from marginax.infer.mcmc.sampler import AbstractSampler, SamplerInfo
+from marginax.infer.method import check_count
+
+_ACCEPT, _LENGTH = 1, 2  # streams of random numbers within a move
+
+
+@register("method/hmc")
+class HMC(AbstractSampler):
+    """Hamiltonian Monte Carlo with window adaptation of step size and scale, and tuned path length.
+
+    Args:
+        num_warmup: adaptation steps.
+        num_samples: kept draws per chain.
+        thin: steps per kept draw.
+        target_acceptance: mean acceptance that the step size aims at.
+        metric: `DiagonalMetric()`, or `DenseMetric()` for up to some hundreds of correlated parameters.
+        path_length: mean length of trajectories in units of the posterior's scale, or None to tune it in warm-up.
+        max_leapfrog: most leapfrog steps of a trajectory.
+    """
+
+    num_warmup: int = 500
+    num_samples: int = 500
+    thin: int = 1
+    target_acceptance: float = 0.8
+    metric: Metric = eqx.field(default_factory=DiagonalMetric)
+    path_length: float | None = None
+    max_leapfrog: int = 512
+
+    def __check_init__(self):
+        check_count("max_leapfrog", self.max_leapfrog)
+        if self.path_length is not None and not self.path_length > 0:
+            raise ValueError(f"path_length must be > 0 or None, got {self.path_length}")
+
+    @property
+    def lockstep(self) -> bool:
+        """Trajectories differ in length."""
+        return False
+
+    def first_extra(self, place: HMCState) -> "PathLength":
+        """One unit of scale, or what the user says."""
+        return first_path_length(place.position, 1.0 if self.path_length is None else self.path_length)
+
+    def move(
+        self,
+        density: Density,
+        place: HMCState,
+        step_size: Array,
+        metric_sqrt: MetricSqrt,
+        extra: "PathLength",
+        *,
+        key: PRNGKeyArray,
+    ) -> tuple[HMCState, SamplerInfo, "Jump"]:
+        """A trajectory of random length, accepted or not."""
+        length = 2.0 * uniform(key, 0, stream=_LENGTH) * extra.path_length
+        num_steps = jnp.clip(jnp.ceil(length / step_size), 1, self.max_leapfrog).astype(jnp.int32)
+        start = IntegratorState(place, normal(key, place.position.shape, place.position.dtype))
+        end = integrate(density, start, step_size, metric_sqrt, num_steps)
+        acceptance, diverging = acceptance_of(end.energy - start.energy)
+        accepted = uniform(key, 0, stream=_ACCEPT) < acceptance
+        new = choose(accepted, end.state, place)
+        info = SamplerInfo(
+            log_density=new.log_density,
+            acceptance=acceptance,
+            energy=jnp.where(accepted, end.energy, start.energy),
+            diverging=diverging,
+            num_leapfrog=num_steps,
+            step_size=step_size,
+        )
+        return new, info, Jump(place.position, end.state.position, end.velocity, acceptance, num_steps * step_size)
+
+    def learn(self, extra: "PathLength", noted: "Jump", adaptation: Adaptation) -> "PathLength":
+        """Tune the path length, unless it was given."""
+        if self.path_length is not None:
+            return extra
+        step_size = adaptation.trial_step_size
+        return tune_path_length(extra, noted, adaptation.metric_sqrt, step_size, 0.5 * self.max_leapfrog * step_size)
+
+
+class PathLength(eqx.Module):
+    """A path length that climbs the ChEES criterion by Adam, and the centre that it is measured from."""
+
+    log_path: Float[Array, ""]
+    log_average: Float[Array, ""]
+    slope: Float[Array, ""]
+    square: Float[Array, ""]
+    count: Int[Array, ""]
+    centre: Vector
+
+    @property
+    def path_length(self) -> Float[Array, ""]:
+        """Averaged over the recent past."""
+        return jnp.exp(self.log_average)
+
+
+class Jump(eqx.Module):
+    """From where to where a trajectory went, and how fast it was at its end."""
+
+    start: Vector
+    end: Vector
+    velocity: Vector
+    acceptance: Float[Array, ""]
+    length: Float[Array, ""]
+
+
+def first_path_length(position: Vector, path_length: float) -> PathLength:
+    """Nothing learned yet."""
+    log_path = jnp.log(jnp.asarray(path_length, position.dtype))
+    zero = jnp.zeros_like(log_path)
+    return PathLength(log_path, log_path, zero, zero, jnp.zeros((), jnp.int32), position)
+
+
+def tune_path_length(
+    state: PathLength, jump: Jump, metric_sqrt: MetricSqrt, shortest: Array, longest: Array
+) -> PathLength:
+    """One step of stochastic ascent."""
+    spread = metric_sqrt if metric_sqrt.ndim == 1 else jnp.sqrt(jnp.sum(metric_sqrt**2, axis=1))
+    before, after = (jump.start - state.centre) / spread, (jump.end - state.centre) / spread
+    change = jnp.vdot(after, after) - jnp.vdot(before, before)
+    slope = jump.acceptance * jump.length * change * jnp.vdot(after, jump.velocity)
+    slope = jnp.where(jnp.isfinite(slope) & (jump.acceptance > 0), slope, 0.0)
+    count = state.count + 1
+    time = count.astype(slope.dtype)
+    first = 0.9 * state.slope + 0.1 * slope
+    second = 0.95 * state.square + 0.05 * slope**2
+    step = 0.05 * (first / (1 - 0.9**time)) / (jnp.sqrt(second / (1 - 0.95**time)) + 1e-12)
+    log_path = jnp.clip(state.log_path + step, jnp.log(shortest), jnp.log(longest))
+    share = jnp.maximum(time**-0.5, 0.02)
+    average = share * log_path + (1 - share) * state.log_average
+    centre = state.centre + (jump.start - state.centre) / jnp.minimum(time + 1.0, 50.0)
+    return PathLength(log_path, average, first, second, count, centre)

@@ -1,0 +1,203 @@
+r"""Microcanonical Langevin Monte Carlo (Robnik et al., 2023; 2024): full batch, not adjusted, fast.
+
+The chain glides at unit speed through the coordinates of unit scale and forgets its direction over a path of length
+$L$. There is no accept step: the bias is governed by the energy error of a step, whose variance per dimension is held
+at `energy_variance`. Warm-up finds, in turn, the step size for that variance, the posterior's scale from the spread of
+the chain, and the step size again; $L$ is `path_length` times $\sqrt d$.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from marginax._kernels.random import normal
+from marginax.data import Batch
+from marginax.files import register
+from marginax.infer.flat import Vector, density_of, ravel, unravel
+from marginax.infer.mcmc.adaptation import (
+    DiagonalMetric,
+    MetricSqrt,
+    Moments,
+    add_to_moments,
+    choose,
+    metric_sqrt_of,
+    no_moments,
+)
+from marginax.infer.mcmc.hamiltonian import HMCState, IntegratorState
+from marginax.infer.mcmc.microcanonical import isokinetic_step, refresh, unit
+from marginax.infer.mcmc.sampler import posterior_of
+from marginax.infer.method import AbstractMethod, Infos, Phase, check_count, params_of
+from marginax.model import AbstractModel
+from marginax.model.abstract import Params
+from marginax.posterior import AbstractPosterior
+
+
+class EnergyTuning(eqx.Module):
+    """Sums behind the step size that gives the wanted energy error, which grows as the sixth power of the step."""
+
+    step_size: Float[Array, ""]
+    weighted: Float[Array, ""]
+    weights: Float[Array, ""]
+    longest: Float[Array, ""]
+
+
+class MCLMCState(eqx.Module):
+    """Where a chain is, where it is heading, and what its warm-up has learned."""
+
+    params: Params
+    log_density: Array
+    gradient: Vector
+    direction: Vector
+    tuning: EnergyTuning
+    moments: Moments
+    metric_sqrt: MetricSqrt
+    count: Int[Array, ""]
+
+
+class MCLMCInfo(eqx.Module):
+    """How each step went; the energy error is per square root of the dimension, so that its variance is the target."""
+
+    log_density: Array
+    energy_error: Array
+    step_size: Array
+
+
+@register("method/mclmc")
+class MCLMC(AbstractMethod):
+    """Microcanonical Langevin Monte Carlo.
+
+    Args:
+        num_warmup: steps of adaptation.
+        num_samples: kept draws per chain.
+        thin: steps per kept draw.
+        energy_variance: wanted variance of a step's energy error per dimension; smaller is more exact and slower.
+        path_length: over which the direction is forgotten, in units of the posterior's scale.
+    """
+
+    num_warmup: int = 2000
+    num_samples: int = 500
+    thin: int = 10
+    energy_variance: float = 5e-4
+    path_length: float = 1.0
+
+    def __check_init__(self):
+        for name in ("num_warmup", "num_samples", "thin"):
+            check_count(name, getattr(self, name))
+        for name in ("energy_variance", "path_length"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be > 0, got {getattr(self, name)}")
+
+    @property
+    def batch_size(self) -> None:
+        """Full batch."""
+        return
+
+    @property
+    def needs_full_batch(self) -> bool:
+        """The energy error of a noisy gradient says nothing."""
+        return True
+
+    @property
+    def num_chains(self) -> int:
+        """Four, so that they can be compared."""
+        return 4
+
+    def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> MCLMCState:
+        """Start where the chain starts, in a random direction; the first step, of length zero, looks around."""
+        del model, batch
+        position = ravel(params)
+        if position.size < 2:
+            raise ValueError("MCLMC moves on a sphere of directions and needs a model of at least 2 random parameters")
+        direction = unit(normal(key, position.shape, position.dtype))
+        moments = no_moments(DiagonalMetric(), position)
+        zero = jnp.zeros((), position.dtype)
+        return MCLMCState(
+            params=params,
+            log_density=zero,
+            gradient=jnp.zeros_like(position),
+            direction=direction,
+            tuning=first_tuning(zero),
+            moments=moments,
+            metric_sqrt=jnp.ones_like(position),
+            count=jnp.zeros((), jnp.int32),
+        )
+
+    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
+        """Adapt, then sample."""
+        del num_examples, batch_size
+        sample = Phase("sample", self.num_samples * self.thin, self.step, params_of, self.thin)
+        return (Phase("warmup", self.num_warmup, self.step, as_next=True), sample)
+
+    def step(
+        self, model: AbstractModel, state: MCLMCState, batch: Batch, *, key: PRNGKeyArray
+    ) -> tuple[MCLMCState, MCLMCInfo]:
+        """A step; in warm-up, learn the step size, and in the middle of it the scale."""
+        new, info, error, sound = self._step(model, state, batch, key)
+        size = state.direction.size
+        tuning = tune(state.tuning, error, size, self.energy_variance, sound)
+        steepness = jnp.linalg.norm(new.gradient) / jnp.sqrt(size)
+        careful = first_tuning(0.25 * jnp.sqrt(size) / (1.0 + steepness))
+        tuning = choose(state.count == 0, careful, tuning)
+        spread_from, spread_until = self.num_warmup // 3, 2 * self.num_warmup // 3
+        spreading = (state.count >= spread_from) & (state.count < spread_until)
+        moments = choose(spreading & sound, add_to_moments(new.moments, ravel(new.params)), new.moments)
+        rescaled = state.count + 1 == spread_until
+        metric_sqrt = jnp.where(rescaled, metric_sqrt_of(moments), state.metric_sqrt)
+        tuning = choose(rescaled, first_tuning(0.1 * jnp.sqrt(metric_sqrt.size)), tuning)
+        warm = state.count < self.num_warmup
+        tuning, moments, metric_sqrt = choose(
+            warm, (tuning, moments, metric_sqrt), (state.tuning, state.moments, state.metric_sqrt)
+        )
+        learned = (tuning, moments, metric_sqrt, state.count + 1)
+        return MCLMCState(new.params, new.log_density, new.gradient, new.direction, *learned), info
+
+    def posterior(self, model: AbstractModel, state: MCLMCState, draws: PyTree, infos: Infos) -> AbstractPosterior:
+        """The draws."""
+        del state, infos
+        return posterior_of(model, draws)
+
+    def _step(self, model, state, batch, key) -> tuple[MCLMCState, MCLMCInfo, Array, Array]:
+        size = state.direction.size
+        start = IntegratorState(HMCState(ravel(state.params), state.log_density, state.gradient), state.direction)
+        step_size = state.tuning.step_size
+        end, error = isokinetic_step(density_of(model, batch, state.params), start, step_size, state.metric_sqrt)
+        error = jnp.where(step_size > 0, error, 0.0)  # before the first step nothing is known to compare with
+        sound = jnp.isfinite(error) & jnp.all(jnp.isfinite(end.velocity))
+        noise = normal(key, (size,), end.velocity.dtype)
+        # A step that blew up is not taken: the chain stays and heads elsewhere.
+        end = choose(sound, end, IntegratorState(start.state, unit(noise)))
+        direction = refresh(end.velocity, noise, step_size, self.path_length * jnp.sqrt(size))
+        place = end.state
+        info = MCLMCInfo(place.log_density, jnp.where(sound, error, 0.0) / jnp.sqrt(size), step_size)
+        params = unravel(place.position, state.params)
+        new = MCLMCState(
+            params,
+            place.log_density,
+            place.gradient,
+            direction,
+            state.tuning,
+            state.moments,
+            state.metric_sqrt,
+            state.count,
+        )
+        return new, info, error, sound
+
+
+def first_tuning(step_size: Array) -> EnergyTuning:
+    """A guess, and nothing learned."""
+    zero = jnp.zeros_like(step_size)
+    return EnergyTuning(step_size, zero, zero, zero + jnp.inf)
+
+
+def tune(state: EnergyTuning, error: Array, size: int, target: Array | float, sound: Array) -> EnergyTuning:
+    """Learn from the energy error of one step; those nearest to the wanted one count most."""
+    memory, trust = 149.0 / 151.0, 1.5
+    excess = error**2 / (size * target) + 1e-8
+    weight = jnp.exp(-0.5 * (jnp.log(excess) / (6.0 * trust)) ** 2)
+    weighted = memory * state.weighted + weight * excess / state.step_size**6
+    weights = memory * state.weights + weight
+    fitting = (weighted / weights) ** (-1.0 / 6.0)
+    bounded = jnp.clip(fitting, 0.5 * state.step_size, jnp.minimum(1.5 * state.step_size, state.longest))
+    calm = EnergyTuning(bounded, weighted, weights, state.longest)
+    shorter = 0.8 * state.step_size
+    return choose(sound, calm, EnergyTuning(shorter, state.weighted, state.weights, shorter))

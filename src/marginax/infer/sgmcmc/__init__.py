@@ -1,0 +1,1 @@
+"""Diffusions driven by gradients of minibatches."""

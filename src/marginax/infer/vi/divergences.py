@@ -1,0 +1,100 @@
+r"""How the distance of an approximation from the prior is estimated, and how it is shared out over minibatches.
+
+$\mathrm{KL}(q \,\|\, p) = -H(q) - E_q[\log p(w)]$
+"""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from marginax.files import register
+from marginax.infer.vi.families import AbstractApproximation
+from marginax.model import AbstractModel
+from marginax.model.abstract import Params
+
+
+class AbstractDivergence(eqx.Module):
+    """Estimates entropy and expected log prior."""
+
+    @abc.abstractmethod
+    def terms(
+        self, model: AbstractModel, approximation: AbstractApproximation, draw: Params, log_prob: Array
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Entropy of the approximation and expected log prior, given a draw from it and its log density."""
+
+
+@register("divergence/closed_form")
+class ClosedForm(AbstractDivergence):
+    """Formulas where they exist (the entropy of a normal; normal, Laplace and horseshoe priors), else the draw."""
+
+    def terms(
+        self, model: AbstractModel, approximation: AbstractApproximation, draw: Params, log_prob: Array
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Formulas, and the draw where there are none."""
+        entropy, scales = approximation.entropy(), approximation.scales()
+        log_prior = (
+            model.log_prior(draw) if scales is None else model.expected_log_prior(approximation.mean, scales, draw)
+        )
+        return -log_prob if entropy is None else entropy, log_prior
+
+
+@register("divergence/monte_carlo")
+class MonteCarlo(AbstractDivergence):
+    """Both log densities at the draw, as in Bayes by Backprop: any prior, and a noisier gradient."""
+
+    def terms(
+        self, model: AbstractModel, approximation: AbstractApproximation, draw: Params, log_prob: Array
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """At the draw."""
+        del approximation
+        return -log_prob, model.log_prior(draw)
+
+
+@register("divergence/sticking_the_landing")
+class StickingTheLanding(AbstractDivergence):
+    """As `MonteCarlo`, without the part of the gradient whose mean is zero (Roeder, Wu & Duvenaud, 2017).
+
+    Its variance vanishes when the approximation is exact, so it pays for rich families.
+    """
+
+    def terms(
+        self, model: AbstractModel, approximation: AbstractApproximation, draw: Params, log_prob: Array
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """At the draw, the density held still."""
+        del log_prob
+        held = jax.tree.map(jax.lax.stop_gradient, approximation)
+        return -held.log_prob(draw), model.log_prior(draw)
+
+
+class AbstractWeighting(eqx.Module):
+    """How much of the divergence a minibatch bears."""
+
+    @abc.abstractmethod
+    def factor(self, step: Array, num_batches: int) -> Array | float:
+        """What multiplies the divergence at a step; its mean over an epoch is 1."""
+
+
+@register("kl_weighting/uniform")
+class Uniform(AbstractWeighting):
+    """Every batch the same."""
+
+    def factor(self, step: Array, num_batches: int) -> Array | float:
+        """Always 1."""
+        del step, num_batches
+        return 1.0
+
+
+@register("kl_weighting/blundell")
+class BlundellWeights(AbstractWeighting):
+    r"""Batch i of M bears $\pi_i = 2^{M-i} / (2^M - 1)$ of it (Blundell et al., 2015, section 3.4).
+
+    The prior speaks first in each epoch, the data later.
+    """
+
+    def factor(self, step: Array, num_batches: int) -> Array | float:
+        """M times the share of the batch."""
+        place = (step % num_batches).astype(jnp.float32) + 1.0
+        return num_batches * jnp.exp2(-place) / (1.0 - 2.0**-num_batches)

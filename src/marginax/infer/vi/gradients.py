@@ -1,0 +1,111 @@
+r"""How the gradient of an expected log likelihood is estimated from random weights.
+
+All three have the same expectation; they differ in how much the examples of a batch share their noise. With one draw
+of the weights for the whole batch (plain reparameterisation) errors add up coherently; with flipout and local
+reparameterisation they average out over the batch.
+"""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from marginax._kernels.random import derive
+from marginax.data import Batch
+from marginax.files import register
+from marginax.infer.vi.families import AbstractApproximation, AbstractFamily, LowRank, MeanField
+from marginax.model import Model, Params
+from marginax.nets import AbstractNoise, FlipoutPerturbation, LocalNormal, layer_shapes, layers_of, replace_layers
+
+LAYERWISE = (MeanField, LowRank)
+"""Families whose weights are independent, given what they share."""
+
+
+class AbstractEstimator(eqx.Module):
+    """Estimates the expected log likelihood of all data from a batch."""
+
+    def check(self, family: AbstractFamily) -> None:
+        """Raise if it cannot be used with this family."""
+        del family
+
+    @abc.abstractmethod
+    def log_likelihood(
+        self, model: Model, approximation: AbstractApproximation, draw: Params, batch: Batch, *, key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        """The estimate; `draw` is a draw from the approximation, `key` is for whatever else is drawn."""
+
+
+@register("gradient/reparameterisation")
+class Reparameterisation(AbstractEstimator):
+    r"""One draw $w = \mu + \mathrm{softplus}(\rho)\,\epsilon$ for the whole batch: any network, any family."""
+
+    def log_likelihood(
+        self, model: Model, approximation: AbstractApproximation, draw: Params, batch: Batch, *, key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        """At the draw."""
+        del approximation, key
+        return model.scaled_log_likelihood(draw, batch)
+
+
+class AbstractLayerwise(AbstractEstimator):
+    """Weights of layers are drawn for each example; those outside of layers, or of layers used twice, for the batch."""
+
+    @abc.abstractmethod
+    def rule(self, layer: eqx.Module, scale: eqx.Module, shift: eqx.Module) -> AbstractNoise:
+        """How a layer is disturbed, given the standard deviations of its weights and a draw of their deviations."""
+
+    def check(self, family: AbstractFamily) -> None:
+        """Only independent weights can be drawn layer by layer."""
+        if not isinstance(family, LAYERWISE):
+            raise ValueError(
+                f"estimator {type(self).__name__}() needs weights with independent noise: use family=MeanField() or "
+                f"LowRank(), or estimator=Reparameterisation() with {type(family).__name__}"
+            )
+
+    def log_likelihood(
+        self, model: Model, approximation: AbstractApproximation, draw: Params, batch: Batch, *, key: PRNGKeyArray
+    ) -> Float[Array, ""]:
+        """With a rule for each layer that is used once; what weights share is drawn for the batch."""
+        del draw
+        independent = approximation.conditional(key=derive(key, 0))
+        assert independent is not None
+        mean, scales = independent.mean, independent.scales()
+        draw = independent.sample(key=derive(key, 1))
+        network = model.network_of(mean)
+        shapes = layer_shapes(network, batch.x.shape[1:], batch.x.dtype)
+        trees = (network, mean.network, scales.network, draw.network)
+        rules, weights = [], []
+        for shape, layer, centre, scale, drawn in zip(shapes, *map(layers_of, trees), strict=True):
+            by_rule = shape is not None and bool(jax.tree.leaves(centre))
+            shift = jax.tree.map(jnp.subtract, drawn, centre)
+            rules.append(self.rule(layer, scale, shift) if by_rule else None)
+            weights.append(centre if by_rule else drawn)
+        params = eqx.tree_at(lambda p: p.network, draw, replace_layers(draw.network, weights))
+        if not any(rules):
+            return model.scaled_log_likelihood(params, batch)
+        return batch.total(model.log_likelihood(params, batch, key=derive(key, 2), noise=tuple(rules)))
+
+
+@register("gradient/local_reparameterisation")
+class LocalReparameterisation(AbstractLayerwise):
+    """Draw the outputs of linear layers instead of their weights (Kingma, Salimans & Welling, 2015).
+
+    The quietest gradients, and the cheapest: one normal number per unit and example. Convolutions, whose outputs at
+    different places share weights, get flipout.
+    """
+
+    def rule(self, layer: eqx.Module, scale: eqx.Module, shift: eqx.Module) -> AbstractNoise:
+        """The law of the outputs, or flipout."""
+        return LocalNormal(scale) if isinstance(layer, eqx.nn.Linear) else FlipoutPerturbation(shift)
+
+
+@register("gradient/flipout")
+class Flipout(AbstractLayerwise):
+    """One draw of the weights' deviations, with random signs for each example (Wen et al., 2018)."""
+
+    def rule(self, layer: eqx.Module, scale: eqx.Module, shift: eqx.Module) -> AbstractNoise:
+        """Random signs."""
+        del layer, scale
+        return FlipoutPerturbation(shift)
