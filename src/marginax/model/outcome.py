@@ -1,4 +1,4 @@
-"""What kind of thing is predicted: every likelihood, distribution and prediction says it, and nobody asks their class."""
+"""What kind of thing is predicted: likelihoods, distributions and predictions say it, and nobody asks their class."""
 
 import enum
 

@@ -60,7 +60,7 @@ class AbstractLikelihood(eqx.Module):
         return vectors * jnp.sqrt(jnp.maximum(values, 0))
 
     def marginal(self, mean: Float[Array, "n k"], covariance: Float[Array, "n k k"], unknowns: Unknowns) -> Any:
-        """The distribution of the target when the outputs are normal with these moments; None if there is no formula."""
+        """The distribution of the target given normal outputs with these moments; None if there is no formula."""
         del mean, covariance, unknowns
 
     def logits(self, output: Float[Array, "*n k"]) -> Float[Array, "*n c"]:
