@@ -12,6 +12,7 @@ from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 from marginax.posterior.posterior import AbstractPosterior, merge_axes, stack_of, take
 from marginax.posterior.record import FitRecord
+from marginax.predict import ParameterDraws
 
 
 @register("posterior/draws")
@@ -47,6 +48,12 @@ class Draws(AbstractPosterior):
         """A single draw."""
         return self.num_chains * self.num_draws == 1
 
+    @property
+    def sample_info(self) -> dict[str, np.ndarray]:
+        """What the sampler recorded while it drew: arrays with axes (chain, step), empty where there is none."""
+        info, chains = self.record.info.get("sample", {}), self.num_chains
+        return {name: v for name, v in info.items() if v.ndim == 2 and v.shape[0] == chains and v.size}
+
     def describe(self) -> str:
         """Counts."""
         chains, draws = self.num_chains, self.num_draws
@@ -65,13 +72,13 @@ class Draws(AbstractPosterior):
         order = jnp.tile(jax.random.permutation(key, total), -(-num // total))[:num]
         return take(flat, np.asarray(order))
 
-    def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[Params, np.ndarray | None]:
+    def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> ParameterDraws:
         """All draws, or `num` of them evenly spaced."""
         del key
         flat = self.flat()
-        return (flat if num is None or num >= stack_of(flat) else self.centres(num)), None
+        return ParameterDraws(self.model, flat if num is None or num >= stack_of(flat) else self.starting_points(num))
 
-    def centres(self, num: int) -> Params:
+    def starting_points(self, num: int) -> Params:
         """Evenly spaced draws, from all chains."""
         flat = self.flat()
         return take(flat, np.linspace(0, stack_of(flat) - 1, num).round().astype(int))

@@ -1,5 +1,6 @@
 """A normal distribution over weights: Laplace, SWAG and variational posteriors."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -7,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from marginax.curvature import AbstractCovariance
 from marginax.data import DataSpec
@@ -15,9 +16,18 @@ from marginax.files import register
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 from marginax.posterior.mode import Mode
-from marginax.posterior.posterior import DEFAULT_NUM_SAMPLES, AbstractPosterior, LinearParts
+from marginax.posterior.posterior import DEFAULT_NUM_SAMPLES, AbstractPosterior
 from marginax.posterior.record import FitRecord
-from marginax.predict import AbstractPredictive, Linearised, LinearPart, ThroughNetwork
+from marginax.predict import (
+    AbstractFunctions,
+    AbstractPredictive,
+    JoinedFunctions,
+    Linearised,
+    LinearisedFunctions,
+    LinearisedMixture,
+    ParameterDraws,
+    ThroughNetwork,
+)
 
 if TYPE_CHECKING:
     from marginax.posterior.tuning import AbstractTuning
@@ -64,20 +74,24 @@ class Gaussian(AbstractPosterior):
         """Log density at one setting of the parameters."""
         return self.covariance.log_prob(ravel_pytree(params)[0] - ravel_pytree(self.mean)[0])
 
-    def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[PyTree, np.ndarray | None]:
-        """Fresh draws, 100 unless told otherwise."""
-        return self.sample_params(DEFAULT_NUM_SAMPLES if num is None else num, key=key), None
-
-    def centres(self, num: int) -> Params:
+    def starting_points(self, num: int) -> Params:
         """The mean."""
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num, *leaf.shape)), self.mean)
 
-    def linear_parts(self) -> LinearParts | None:
-        """Itself, where predictions are linearised."""
+    def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> AbstractFunctions:
+        """Networks with weights that are drawn, or linear in those."""
+        num = DEFAULT_NUM_SAMPLES if num is None else num
         if not isinstance(self.predictive, Linearised):
-            return None
+            return ParameterDraws(self.model, self.sample_params(num, key=key))
         moves = None if self.mode is None else self.mode.moves
-        return (LinearPart(self.model, self.mean, self.covariance, moves),), np.zeros(1), self.predictive
+        keys = jax.random.split(key, num)
+        return LinearisedFunctions(self.model, self.mean, self.covariance, self.predictive, keys, key, moves=moves)
+
+    def draw(self, num: int, *, key: PRNGKeyArray) -> Any:
+        functions = self.functions(num, key=key)
+        if isinstance(functions, LinearisedFunctions):
+            return functions.networks()
+        return self.model.sampled(self.sample_params(num, key=key))
 
     def using(self, predictive: AbstractPredictive) -> "Gaussian":
         """The same distribution with another way to predict: `ThroughNetwork()` or `Linearised(link=...)`."""
@@ -142,7 +156,7 @@ class Mixture(AbstractPosterior):
         first = jax.tree.structure(self.components[0].model)
         if any(jax.tree.structure(c.model) != first for c in self.components):
             raise ValueError("components must be posteriors of the same model")
-        if len({c.linear_parts() is None for c in self.components}) > 1:
+        if len({isinstance(getattr(c, "predictive", None), Linearised) for c in self.components}) > 1:
             raise ValueError("components must all be linearised, or none of them")
         values = np.ones(len(self.components)) if weights is None else np.asarray(weights, np.float64)
         if values.shape != (len(self.components),) or not np.all(values > 0):
@@ -157,27 +171,31 @@ class Mixture(AbstractPosterior):
         """The model that all components share."""
         return self.components[0].model
 
-    def centres(self, num: int) -> Params:
-        """The components' centres, in turn."""
+    def starting_points(self, num: int) -> Params:
+        """Those of the components, in turn."""
         chosen = np.linspace(0, len(self.components) - 1, num).round().astype(int)
-        parts = [self.components[i].centres(int((chosen == i).sum())) for i in np.unique(chosen)]
+        parts = [self.components[i].starting_points(int((chosen == i).sum())) for i in np.unique(chosen)]
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
-    def predictive_model(self) -> Any:
-        """That of the components."""
-        return self.components[0].predictive_model()
+    def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> JoinedFunctions:
+        """Those of the components, weighted; `num` of them in all, about."""
+        linear = isinstance(getattr(self.components[0], "predictive", None), Linearised)
+        share = DEFAULT_NUM_SAMPLES if num is None and linear else num
+        share = None if share is None else max(1, share // len(self.components))
+        parts = tuple(
+            component.functions(share, key=jax.random.fold_in(key, i)) for i, component in enumerate(self.components)
+        )
+        if linear:
+            return LinearisedMixture(parts, self.weights, key=key)
+        return JoinedFunctions(parts, self.weights)
 
-    def linear_parts(self) -> LinearParts | None:
-        """Those of the components."""
-        found = [component.linear_parts() for component in self.components]
-        parts, log_weights = [], []
-        for inner, weight in zip(found, self.weights, strict=True):
-            if inner is None:
-                return None
-            parts.extend(inner[0])
-            log_weights.extend(inner[1] + np.log(weight))
-        assert found[0] is not None
-        return tuple(parts), np.array(log_weights), found[0][2]
+    def draw(self, num: int, *, key: PRNGKeyArray) -> Any:
+        """As a component draws, each by its weight."""
+        choosing, drawing = jax.random.split(key)
+        parts, back = self._drawn(
+            num, choosing, lambda i, size: self.components[i].draw(size, key=jax.random.fold_in(drawing, i))
+        )
+        return jax.tree.map(lambda *leaves: _joined(leaves, back), *parts)
 
     def tuned(self, rule: "AbstractTuning") -> "Mixture":
         """Each component under its own best prior; see `Gaussian.tuned`."""
@@ -198,24 +216,17 @@ class Mixture(AbstractPosterior):
     def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:
         """Choose a component by weight for each draw, then draw from it."""
         choosing, drawing = jax.random.split(key)
-        chosen = np.asarray(jax.random.choice(choosing, len(self.components), (num,), p=jnp.asarray(self.weights)))
-        parts, order = [], []
-        for i, component in enumerate(self.components):
-            places = np.flatnonzero(chosen == i)
-            if len(places):
-                parts.append(component.sample_params(len(places), key=jax.random.fold_in(drawing, i)))
-                order.append(places)
-        back = np.argsort(np.concatenate(order))
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[back], *parts)
+        parts, back = self._drawn(
+            num, choosing, lambda i, size: self.components[i].sample_params(size, key=jax.random.fold_in(drawing, i))
+        )
+        return jax.tree.map(lambda *leaves: _joined(leaves, back), *parts)
 
-    def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[PyTree, np.ndarray | None]:
-        """The components' own supports, weighted."""
-        share = None if num is None else max(1, num // len(self.components))
-        parts, log_weights = [], []
-        for i, component in enumerate(self.components):
-            params, inner = component.support(share, key=jax.random.fold_in(key, i))
-            size = jax.tree.leaves(params)[0].shape[0]
-            inner = np.full(size, -np.log(size)) if inner is None else inner
-            parts.append(params)
-            log_weights.append(inner + np.log(self.weights[i]))
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts), np.concatenate(log_weights)
+    def _drawn(self, num: int, key: PRNGKeyArray, draw: Callable[[int, int], Any]) -> tuple[list[Any], np.ndarray]:
+        chosen = np.asarray(jax.random.choice(key, len(self.components), (num,), p=jnp.asarray(self.weights)))
+        places = {i: found for i in range(len(self.components)) if len(found := np.flatnonzero(chosen == i))}
+        parts = [draw(i, len(found)) for i, found in places.items()]
+        return parts, np.argsort(np.concatenate(list(places.values())))
+
+
+def _joined(leaves: tuple[Any, ...], back: np.ndarray) -> Any:
+    return jnp.concatenate(leaves)[back] if eqx.is_array(leaves[0]) else leaves[0]

@@ -1,7 +1,7 @@
 """Likelihoods made from others, or from any function."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -17,6 +17,7 @@ from marginax.model.outcome import Outcome
 class CustomOutput(eqx.Module):
     """The conditional distribution of a custom likelihood: it can do what the user's functions can."""
 
+    outcome: ClassVar[Outcome] = Outcome.REAL
     output: Float[Array, "*n k"]
     shift: Array
     factor: Array
@@ -128,9 +129,6 @@ class Tempered(AbstractLikelihood):
 
     def marginal(self, mean: Float[Array, "n k"], covariance: Float[Array, "n k k"], unknowns: Unknowns) -> Any:
         return self.likelihood.marginal(mean, covariance, unknowns)
-
-    def logits(self, output: Float[Array, "*n k"]) -> Float[Array, "*n c"]:
-        return self.likelihood.logits(output)
 
     def init(self, output_size: int) -> Unknowns:
         """As the likelihood inside."""

@@ -32,10 +32,6 @@ class Bernoulli(AbstractLikelihood):
         """Two classes, or several labels."""
         return Outcome.CLASS if output_size == 1 else Outcome.LABELS
 
-    def logits(self, output: Float[Array, "*n 1"]) -> Float[Array, "*n 2"]:
-        """Of no and yes."""
-        return jnp.concatenate([jnp.zeros_like(output), output], axis=-1)
-
     def check(self, output_size: int, y: np.ndarray) -> None:
         """Zeros and ones."""
         check_width(output_size, output_size, y)
@@ -78,9 +74,6 @@ class Categorical(AbstractLikelihood):
     def outcome(self, output_size: int) -> Outcome:
         del output_size
         return Outcome.CLASS
-
-    def logits(self, output: Float[Array, "*n k"]) -> Float[Array, "*n k"]:
-        return output
 
     def check(self, output_size: int, y: np.ndarray) -> None:
         """Labels in range."""

@@ -12,6 +12,7 @@ from marginax.files import register
 from marginax.model import distributions as dist
 from marginax.model.distributions import LogNormal
 from marginax.model.likelihoods.abstract import AbstractLikelihood, Unknowns, check_width
+from marginax.model.normal_outputs import NormalOutputs
 from marginax.model.scale import FromNetwork, Positive, check_scale, initial_log_scale, log_prior_of_log
 
 Scale = float | Positive | FromNetwork | Array
@@ -100,6 +101,14 @@ class Gaussian(AbstractLocationScale):
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.Normal:
         """Normal with the network's mean."""
         return dist.Normal(*self.location_and_scale(output, unknowns))
+
+    def marginal(
+        self, mean: Float[Array, "n k"], covariance: Float[Array, "n k k"], unknowns: Unknowns
+    ) -> NormalOutputs | None:
+        """Normal too, unless the network gives the scale."""
+        if isinstance(self.scale, FromNetwork):
+            return None
+        return NormalOutputs(mean, covariance, self.location_and_scale(mean, unknowns)[1])
 
     def perturbation(
         self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
