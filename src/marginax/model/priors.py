@@ -19,6 +19,7 @@ from marginax.files import register
 from marginax.model import distributions as dist
 from marginax.model.conjugate_priors import LogGamma, LogitBeta
 from marginax.model.distributions import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal
+from marginax.model.numpyro_distribution import from_numpyro
 from marginax.model.prior import AbstractPrior, Hyper, Leaf
 from marginax.model.rescaled import Rescaled
 from marginax.model.scale import Positive, check_scale, initial_log_scale, log_prior_of_log
@@ -54,7 +55,7 @@ class FanIn(eqx.Module):
         bias: scale of vectors that have no fan-in.
     """
 
-    gain: float | Positive | Array = 1.0
+    gain: float | Positive | Array = eqx.field(default=1.0, converter=from_numpyro)
     bias: float | Array = 1.0
 
     def __check_init__(self):
@@ -144,7 +145,7 @@ class Normal(AbstractScaled):
     -4.8362
     """
 
-    scale: PriorScale = eqx.field(default_factory=_fan_in)
+    scale: PriorScale = eqx.field(default_factory=_fan_in, converter=from_numpyro)
 
     def __check_init__(self):
         _check_prior_scale(self.scale)
@@ -162,7 +163,7 @@ class Normal(AbstractScaled):
 class Laplace(AbstractScaled):
     """Double-exponential: its mode is sparse (lasso)."""
 
-    scale: PriorScale = eqx.field(default_factory=_fan_in)
+    scale: PriorScale = eqx.field(default_factory=_fan_in, converter=from_numpyro)
 
     def __check_init__(self):
         _check_prior_scale(self.scale)
@@ -184,7 +185,7 @@ class StudentT(AbstractScaled):
     """Heavy tails: most weights near zero, a few far out."""
 
     df: float = 4.0
-    scale: PriorScale = eqx.field(default_factory=_fan_in)
+    scale: PriorScale = eqx.field(default_factory=_fan_in, converter=from_numpyro)
 
     def __check_init__(self):
         if not self.df > 0:

@@ -11,7 +11,8 @@ from marginax.model.likelihoods.abstract import AbstractLikelihood, Unknowns, ch
 from marginax.model.outcome import Outcome
 
 
-def _check_counts(y: np.ndarray, highest: int | None, name: str) -> None:
+def check_counts(y: np.ndarray, highest: int | None, name: str) -> None:
+    """Raise unless y holds whole numbers from 0 to the highest."""
     if np.issubdtype(y.dtype, np.floating) and not np.all(y == np.round(y)):
         raise ValueError(f"y must hold whole numbers for {name}, got {y[y != np.round(y)][0]}")
     if y.min() < 0 or (highest is not None and y.max() > highest):
@@ -35,7 +36,7 @@ class Bernoulli(AbstractLikelihood):
     def check(self, output_size: int, y: np.ndarray) -> None:
         """Zeros and ones."""
         check_width(output_size, output_size, y)
-        _check_counts(y, 1, "Bernoulli()")
+        check_counts(y, 1, "Bernoulli()")
 
     def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
         """p (1 - p)."""
@@ -80,7 +81,7 @@ class Categorical(AbstractLikelihood):
         self.num_targets(output_size)
         if y.ndim != 1:
             raise ValueError(f"y must be labels of shape (n,) for Categorical(), got {y.shape}")
-        _check_counts(y, output_size - 1, f"Categorical() with {output_size} logits")
+        check_counts(y, output_size - 1, f"Categorical() with {output_size} logits")
 
     def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
         """diag(p) - p p'."""
@@ -132,7 +133,7 @@ class Poisson(AbstractLikelihood):
     def check(self, output_size: int, y: np.ndarray) -> None:
         """Whole numbers from 0."""
         check_width(output_size, output_size, y)
-        _check_counts(y, None, "Poisson()")
+        check_counts(y, None, "Poisson()")
 
     def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
         """The rate."""

@@ -13,6 +13,7 @@ from marginax.model import distributions as dist
 from marginax.model.distributions import LogNormal
 from marginax.model.likelihoods.abstract import AbstractLikelihood, Unknowns, check_width
 from marginax.model.normal_outputs import NormalOutputs
+from marginax.model.numpyro_distribution import from_numpyro
 from marginax.model.scale import FromNetwork, Positive, check_scale, initial_log_scale, log_prior_of_log
 
 Scale = float | Positive | FromNetwork | Array
@@ -89,7 +90,7 @@ class Gaussian(AbstractLocationScale):
     (3, 2)
     """
 
-    scale: Scale = eqx.field(default_factory=_default_scale)
+    scale: Scale = eqx.field(default_factory=_default_scale, converter=from_numpyro)
 
     def __check_init__(self):
         check_scale(self.scale)
@@ -128,7 +129,7 @@ class StudentT(AbstractLocationScale):
     """
 
     df: float = 4.0
-    scale: Scale = eqx.field(default_factory=_default_scale)
+    scale: Scale = eqx.field(default_factory=_default_scale, converter=from_numpyro)
 
     def __check_init__(self):
         if not self.df > 0:
@@ -153,7 +154,7 @@ class Laplace(AbstractLocationScale):
         scale: as in `Gaussian` (the standard deviation is sqrt(2) times it).
     """
 
-    scale: Scale = eqx.field(default_factory=_default_scale)
+    scale: Scale = eqx.field(default_factory=_default_scale, converter=from_numpyro)
 
     def __check_init__(self):
         check_scale(self.scale)
