@@ -100,11 +100,9 @@ class Model(AbstractModel):
         )
 
     def weights(self, params: Params) -> PyTree:
-        """Those of the network that are random."""
         return params.network
 
     def scales(self, params: Params) -> PyTree:
-        """Those of likelihood and prior."""
         return params.likelihood, params.prior
 
     def with_weights(self, params: Params, weights: PyTree) -> Params:
@@ -231,7 +229,6 @@ class Model(AbstractModel):
     # ---- from and to the user
 
     def read(self, data: Any) -> Arrays:
-        """A pair of inputs and targets."""
         return as_arrays(data)
 
     def start_at(self, init: Any, params: Params, num_chains: int) -> Params:
@@ -275,7 +272,6 @@ class Model(AbstractModel):
 
     @property
     def structure(self) -> list[list[Any]]:
-        """Names and shapes of the random leaves."""
         return [[leaf.path, list(leaf.shape)] for leaf in self.leaves]
 
 

@@ -55,7 +55,6 @@ class NumPyroDistribution(AbstractDistribution):
 
     @property
     def median(self) -> Array:
-        """The mean, where quantiles are not known."""
         try:
             return self.icdf(0.5)
         except NotImplementedError:

@@ -45,7 +45,6 @@ class Draws(AbstractPosterior):
 
     @property
     def is_point(self) -> bool:
-        """A single draw."""
         return self.num_chains * self.num_draws == 1
 
     @property
@@ -55,7 +54,6 @@ class Draws(AbstractPosterior):
         return {name: v for name, v in info.items() if v.ndim == 2 and v.shape[0] == chains and v.size}
 
     def describe(self) -> str:
-        """Counts."""
         chains, draws = self.num_chains, self.num_draws
         if chains * draws == 1:
             return "a single network (a point estimate)"
@@ -79,6 +77,5 @@ class Draws(AbstractPosterior):
         return ParameterDraws(self.model, flat if num is None or num >= stack_of(flat) else self.starting_points(num))
 
     def starting_points(self, num: int) -> Params:
-        """Evenly spaced draws, from all chains."""
         flat = self.flat()
         return take(flat, np.linspace(0, stack_of(flat) - 1, num).round().astype(int))

@@ -98,16 +98,13 @@ class Transformed(AbstractPosterior):
         return False
 
     def describe(self) -> str:
-        """Kind and size."""
         return f"a normalising flow over {self.flow.size} parameters ({self.flow.num_layers} transformations)"
 
     def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:
-        """Fresh draws."""
         centre, unravel = ravel_pytree(self.mean)
         scale = ravel_pytree(self.scale)[0]
         keys = jax.vmap(lambda i: derive(key, i))(jnp.arange(num))
         return jax.vmap(lambda k: unravel(centre + scale * self.flow.sample(key=k)[0]))(keys)
 
     def starting_points(self, num: int) -> Params:
-        """The origin of the flow."""
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num, *leaf.shape)), self.mean)

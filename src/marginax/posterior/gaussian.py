@@ -63,11 +63,9 @@ class Gaussian(AbstractPosterior):
         return False
 
     def describe(self) -> str:
-        """Kind and size."""
         return f"a normal distribution over {self.covariance.size} parameters ({type(self.covariance).__name__})"
 
     def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:
-        """Mean plus noise of the covariance."""
         return _draw(self.mean, self.covariance, num, key)
 
     def log_prob(self, params: Params) -> Float[Array, ""]:
@@ -75,7 +73,6 @@ class Gaussian(AbstractPosterior):
         return self.covariance.log_prob(ravel_pytree(params)[0] - ravel_pytree(self.mean)[0])
 
     def starting_points(self, num: int) -> Params:
-        """The mean."""
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num, *leaf.shape)), self.mean)
 
     def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> AbstractFunctions:
@@ -149,7 +146,6 @@ class Mixture(AbstractPosterior):
         record: FitRecord | None = None,
         key: PRNGKeyArray | None = None,
     ):
-        """Check that the components belong together."""
         self.components = tuple(components)
         if not self.components:
             raise ValueError("components must hold at least one posterior, got none")
@@ -172,7 +168,6 @@ class Mixture(AbstractPosterior):
         return self.components[0].model
 
     def starting_points(self, num: int) -> Params:
-        """Those of the components, in turn."""
         chosen = np.linspace(0, len(self.components) - 1, num).round().astype(int)
         parts = [self.components[i].starting_points(int((chosen == i).sum())) for i in np.unique(chosen)]
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
@@ -206,11 +201,9 @@ class Mixture(AbstractPosterior):
 
     @property
     def is_point(self) -> bool:
-        """Only if it is one point."""
         return len(self.components) == 1 and self.components[0].is_point
 
     def describe(self) -> str:
-        """Count and kind."""
         return f"a mixture of {len(self.components)}: {self.components[0].describe()}"
 
     def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:

@@ -88,7 +88,6 @@ class Stochastic(AbstractPosterior):
         return False
 
     def describe(self) -> str:
-        """Kind and count."""
         kinds = {type(rule).__name__ for rule in self.noise if rule is not None} or {"its own dropout"}
         networks = "a network" if self.num_chains == 1 else f"{self.num_chains} networks"
         return f"{networks} with noise inside ({', '.join(sorted(kinds))})"
@@ -99,7 +98,6 @@ class Stochastic(AbstractPosterior):
         return take(self.params, np.asarray(order))
 
     def draw(self, num: int, *, key: PRNGKeyArray) -> eqx.Module:
-        """Networks with their noise fixed."""
         return self.functions(num, key=key).networks()
 
     def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> NoisyFunctions:
@@ -109,7 +107,6 @@ class Stochastic(AbstractPosterior):
         return NoisyFunctions(self.model, self.params, self.noise, (jnp.arange(num) % self.num_chains, keys))
 
     def starting_points(self, num: int) -> Params:
-        """The chains' weights, evenly spaced."""
         return take(self.params, np.linspace(0, self.num_chains - 1, num).round().astype(int))
 
 

@@ -30,7 +30,6 @@ class AbstractLocationScale(AbstractLikelihood):
     scale: eqx.AbstractVar[Scale]
 
     def num_targets(self, output_size: int) -> int:
-        """One target per location."""
         if not isinstance(self.scale, FromNetwork):
             return output_size
         if output_size % 2:
@@ -40,7 +39,6 @@ class AbstractLocationScale(AbstractLikelihood):
         return output_size // 2
 
     def check(self, output_size: int, y: np.ndarray) -> None:
-        """Real targets, as many as locations."""
         check_width(output_size, self.num_targets(output_size), y)
 
     def init(self, output_size: int) -> Unknowns:
@@ -50,7 +48,6 @@ class AbstractLocationScale(AbstractLikelihood):
         return {}
 
     def log_prior(self, unknowns: Unknowns) -> Float[Array, ""]:
-        """Prior of the log scale."""
         if isinstance(self.scale, Positive):
             return log_prior_of_log(self.scale, unknowns["log_scale"])
         return jnp.zeros(())
@@ -100,7 +97,6 @@ class Gaussian(AbstractLocationScale):
         return self.fisher_of(output, unknowns, 1.0, 2.0)
 
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.Normal:
-        """Normal with the network's mean."""
         return dist.Normal(*self.location_and_scale(output, unknowns))
 
     def marginal(
@@ -141,7 +137,6 @@ class StudentT(AbstractLocationScale):
         return self.fisher_of(output, unknowns, (self.df + 1) / (self.df + 3), 2 * self.df / (self.df + 3))
 
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.StudentT:
-        """Student t around the network's output."""
         loc, scale = self.location_and_scale(output, unknowns)
         return dist.StudentT(jnp.full_like(loc, self.df), loc, scale)
 
@@ -164,5 +159,4 @@ class Laplace(AbstractLocationScale):
         return self.fisher_of(output, unknowns, 1.0, 1.0)
 
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.Laplace:
-        """Laplace around the network's output."""
         return dist.Laplace(*self.location_and_scale(output, unknowns))
