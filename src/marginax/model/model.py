@@ -271,6 +271,10 @@ class Model(AbstractModel):
         return eqx.combine(jax.tree.map(jnp.asarray, params.network), frozen)
 
     @property
+    def draw_name(self) -> str:
+        return "network"
+
+    @property
     def structure(self) -> list[list[Any]]:
         return [[leaf.path, list(leaf.shape)] for leaf in self.leaves]
 

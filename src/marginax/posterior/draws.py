@@ -56,8 +56,8 @@ class Draws(AbstractPosterior):
     def describe(self) -> str:
         chains, draws = self.num_chains, self.num_draws
         if chains * draws == 1:
-            return "a single network (a point estimate)"
-        return f"{chains * draws} networks ({chains} chains x {draws} draws)"
+            return f"a single {self.model.draw_name} (a point estimate)"
+        return f"{chains * draws} {self.model.draw_name}s ({chains} chains x {draws} draws)"
 
     def flat(self) -> Params:
         """All draws along one axis."""
