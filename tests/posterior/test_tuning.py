@@ -9,8 +9,8 @@ from scipy import optimize, stats
 import marginax as mx
 from marginax.curvature import Dense, Kronecker
 from marginax.infer import LBFGS, MAP, Evidence, HeldOut, Laplace, Online, PerLayer, WholeNetwork
+from marginax.infer.laplace.tuning import Factors, apply_factors
 from marginax.model.priors import Normal, Rescaled
-from marginax.posterior.tuning import Factors, apply_factors
 
 TRAINING = MAP(num_epochs=80, batch_size=None, optimiser=LBFGS())
 

@@ -1,6 +1,6 @@
 """A normal distribution over weights: Laplace, SWAG and variational posteriors."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,13 +14,10 @@ from marginax.data import DataSpec
 from marginax.files import register
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
-from marginax.posterior.mode import Mode
+from marginax.posterior.mode import AbstractTuning, Mode
 from marginax.posterior.posterior import DEFAULT_NUM_SAMPLES, AbstractPosterior, LinearParts
 from marginax.posterior.record import FitRecord
 from marginax.predict import AbstractPredictive, Linearised, LinearPart, ThroughNetwork
-
-if TYPE_CHECKING:
-    from marginax.posterior.tuning import AbstractTuning
 
 
 @register("posterior/gaussian")
@@ -92,7 +89,7 @@ class Gaussian(AbstractPosterior):
             raise ValueError("only posteriors of mx.infer.Laplace know the evidence: fit one with init= this posterior")
         return self.mode.log_evidence(self.model, self.mean, self.covariance)
 
-    def tuned(self, rule: "AbstractTuning") -> "Gaussian":
+    def tuned(self, rule: AbstractTuning) -> "Gaussian":
         """The posterior under the prior (and noise) that a rule prefers: `mx.infer.Evidence()`, `HeldOut(data)`.
 
         The mean stays: train again from here for the mode under the new prior.
@@ -179,7 +176,7 @@ class Mixture(AbstractPosterior):
         assert found[0] is not None
         return tuple(parts), np.array(log_weights), found[0][2]
 
-    def tuned(self, rule: "AbstractTuning") -> "Mixture":
+    def tuned(self, rule: AbstractTuning) -> "Mixture":
         """Each component under its own best prior; see `Gaussian.tuned`."""
         tuned = tuple(component.tuned(rule) for component in self.components if isinstance(component, Gaussian))
         if len(tuned) < len(self.components):
