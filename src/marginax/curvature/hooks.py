@@ -19,7 +19,8 @@ from jax.extend.core import get_opaque_trace_state
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax.curvature.jacobians import Jacobian, Outer, Plain, Zero
-from marginax.model import AbstractModel, Model, Params
+from marginax.model import AbstractModel, Model
+from marginax.model.abstract import Params
 from marginax.nets.convolution import Conv2d
 from marginax.nets.layers import is_layer, layers_of, replace_layers
 

@@ -128,9 +128,19 @@ class ReducedCurvature(AbstractCurvature):
         return self.factor.shape[0]
 
     def covariance(self, precision: Float[Array, " size"]) -> "ReducedCovariance":
-        scale = precision**-0.5
-        basis, values, _ = jnp.linalg.svd(scale[:, None] * self.factor, full_matrices=False)
+        """Under a flat prior, directions that were not kept count as the weakest of those that were."""
+        factor, weakest = self._less_the_weakest()
+        flat = ~jnp.any(precision > 0)
+        scale = jnp.where(flat, weakest, precision) ** -0.5
+        factor = jnp.where(flat, factor, self.factor)
+        basis, values, _ = jnp.linalg.svd(scale[:, None] * factor, full_matrices=False)
         return ReducedCovariance(scale, basis, values**2 / (1.0 + values**2))
+
+    def _less_the_weakest(self) -> tuple[Float[Array, "size rank"], Float[Array, ""]]:
+        """A factor of what the matrix has above its smallest eigenvalue but 0, where columns are orthogonal."""
+        values = jnp.sum(self.factor**2, axis=0)
+        weakest = jnp.min(jnp.where(values > 1e-6 * jnp.max(values), values, jnp.inf))
+        return self.factor * jnp.sqrt(jnp.maximum(1.0 - weakest / jnp.maximum(values, weakest), 0.0)), weakest
 
     def scaled(self, factor: Float[Array, ""]) -> "ReducedCurvature":
         return ReducedCurvature(self.factor * jnp.sqrt(factor))
