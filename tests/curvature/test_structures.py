@@ -14,7 +14,6 @@ import marginax as mx
 from marginax.curvature import (
     EKFAC,
     GGN,
-    BatchCurvature,
     BlockDiagonal,
     Dense,
     Diagonal,
@@ -25,8 +24,11 @@ from marginax.curvature import (
     Kronecker,
     LowRank,
     MonteCarloFisher,
+    Point,
+    output_jacobian,
     plan_for,
 )
+from marginax.curvature.jacobians import dense_rows
 from marginax.data import Batch
 from marginax.nets.layers import layers_of, replace_layers
 
@@ -60,7 +62,7 @@ class Convolutional(eqx.Module):
 
 
 class Recurrent(eqx.Module):
-    """A layer inside a scan, where nobody can listen."""
+    """A layer inside a scan, where no hook can be."""
 
     cell: eqx.nn.Linear
     last: eqx.nn.Linear
@@ -138,19 +140,19 @@ def _curvature(case, structure, kind=None, moves=None, key=0):
     sums = structure.empty(plan, extent, key=jax.random.key(1))
 
     @eqx.filter_jit
-    def add(sums, rows, weights, turn, key):
+    def add(sums, rows, weights, number, key):
         batch = Batch((case.x[rows], case.y[rows]), rows, NUM)
-        look = BatchCurvature(kind, case.model, case.params, plan, batch, weights, key)
-        return structure.add(sums, look, turn)
+        curvature = kind.of_batch(Point(case.model, case.params, plan, batch, weights, key))
+        return structure.add(sums, curvature, number)
 
-    for turn in range(structure.num_passes):
+    for number in range(structure.num_passes):
         for start in range(0, NUM, BATCH):
             rows = jnp.arange(start, start + BATCH) % NUM
             weights = (jnp.arange(start, start + BATCH) < NUM).astype(case.x.dtype)
-            sums = add(sums, rows, weights, turn, jax.random.fold_in(jax.random.key(key), start))
-        if turn + 1 < structure.num_passes:
-            sums = eqx.filter_jit(structure.turn)(sums)
-    return eqx.filter_jit(lambda sums: structure.result(sums, plan))(sums)
+            sums = add(sums, rows, weights, number, jax.random.fold_in(jax.random.key(key), start))
+        if number + 1 < structure.num_passes:
+            sums = eqx.filter_jit(structure.next_pass)(sums, jnp.ones(plan.size))
+    return eqx.filter_jit(lambda sums: structure.finalise(sums, plan))(sums)
 
 
 def _matrix(curvature):
@@ -278,9 +280,9 @@ def test_hessian_is_the_second_derivative():
     exact = np.asarray(jax.jit(jax.hessian(case.loss))(case.flat))
     plan = plan_for(case.model, case.params, (3,), case.x.dtype)
     batch = Batch((case.x, case.y), jnp.arange(NUM), NUM)
-    look = BatchCurvature(Hessian(), case.model, case.params, plan, batch, jnp.ones(NUM), jax.random.key(0))
-    np.testing.assert_allclose(eqx.filter_jit(lambda: look.matrix())(), exact, rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(eqx.filter_jit(lambda: look.diagonal())(), np.diag(exact), rtol=1e-8, atol=1e-9)
+    found = Hessian().of_batch(Point(case.model, case.params, plan, batch, jnp.ones(NUM), jax.random.key(0)))
+    np.testing.assert_allclose(eqx.filter_jit(lambda: found.matrix())(), exact, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(eqx.filter_jit(lambda: found.diagonal())(), np.diag(exact), rtol=1e-8, atol=1e-9)
 
 
 def test_gauss_newton_is_the_hessian_of_a_linear_model():
@@ -290,9 +292,8 @@ def test_gauss_newton_is_the_hessian_of_a_linear_model():
     batch = Batch((jnp.asarray(rng.normal(size=(NUM, 3))), jnp.asarray(rng.integers(0, 3, NUM))), jnp.arange(NUM), NUM)
     params = model.initial(3)
     plan = plan_for(model, params, (3,), batch.x.dtype)
-    kinds = (GGN(), Hessian())
-    looks = [BatchCurvature(kind, model, params, plan, batch, jnp.ones(NUM), jax.random.key(0)) for kind in kinds]
-    found = [np.asarray(eqx.filter_jit(lambda look: look.matrix())(look)) for look in looks]
+    point = Point(model, params, plan, batch, jnp.ones(NUM), jax.random.key(0))
+    found = [np.asarray(eqx.filter_jit(lambda kind: kind.of_batch(point).matrix())(k)) for k in (GGN(), Hessian())]
     np.testing.assert_allclose(found[0], found[1], rtol=1e-9, atol=1e-12)
 
 
@@ -311,7 +312,7 @@ def test_monte_carlo_fisher_is_gauss_newton_on_average(likelihood):
 
     def diagonal(key):
         kind = MonteCarloFisher(50)
-        return BatchCurvature(kind, case.model, case.params, plan, batch, jnp.ones(NUM), key).diagonal()
+        return kind.of_batch(Point(case.model, case.params, plan, batch, jnp.ones(NUM), key)).diagonal()
 
     draws = np.asarray(jax.jit(jax.vmap(diagonal))(jax.random.split(jax.random.key(0), 200)))
     error = draws.std(0, ddof=1) / np.sqrt(len(draws))
@@ -337,7 +338,7 @@ def test_a_subset_is_the_block_of_its_leaves():
     np.testing.assert_allclose(found, case.matrix[np.ix_(chosen, chosen)], rtol=1e-7, atol=1e-9)
 
 
-def test_listening_is_given_up_where_it_is_impossible():
+def test_hooks_are_given_up_where_they_are_impossible():
     case = _case("recurrent")
     plan = plan_for(case.model, case.params, (3,), case.x.dtype)
     assert {leaf.path: leaf.site for leaf in plan.leaves} == {
@@ -356,11 +357,47 @@ def test_weights_of_a_plain_function_are_differentiated_directly():
     start = model.initial(2)
     plan = plan_for(model, start, (3,), x.dtype)
     batch = Batch((x, jnp.zeros(NUM, int)), jnp.arange(NUM), NUM)
-    found = BatchCurvature(GGN(), model, start, plan, batch, jnp.ones(NUM), jax.random.key(0)).matrix()
+    found = GGN().of_batch(Point(model, start, plan, batch, jnp.ones(NUM), jax.random.key(0))).matrix()
     flat, unravel = ravel_pytree(start.network)
     jacobian = jax.jacobian(lambda w: model.output(eqx.tree_at(lambda p: p.network, start, unravel(w)), x))(flat)
     fisher = model.likelihood.fisher(model.output(start, x), {})
     np.testing.assert_allclose(found, jnp.einsum("nkp,nkl,nlq->pq", jacobian, fisher, jacobian), rtol=1e-9, atol=1e-12)
+
+
+def test_a_step_of_a_structure_traces_the_network_once():
+    case, calls = _case("mlp"), []
+
+    class Counted(eqx.Module):
+        network: eqx.Module
+
+        def __call__(self, x):
+            calls.append(x)
+            return self.network(x)
+
+    model = mx.Model(Counted(case.model.network), likelihood=case.model.likelihood)
+    params, plan = model.initial(3), plan_for(model, model.initial(3), (3,), case.x.dtype)
+    for structure in (Kronecker(), Diagonal(), Dense(), BlockDiagonal(), FunctionSpace()):
+        sums, batch = structure.empty(plan, Extent(NUM, NUM, 3), key=jax.random.key(0)), (case.x, case.y)
+
+        def step(sums, batch, structure=structure):
+            rows = jnp.arange(NUM)
+            point = Point(model, params, plan, Batch(batch, rows, NUM), jnp.ones(NUM), jax.random.key(0))
+            curvature = GGN().of_batch(point)
+            return structure.add(sums, curvature), curvature.log_likelihood()
+
+        calls.clear()
+        eqx.filter_eval_shape(step, sums, batch)
+        assert len(calls) == 1
+
+
+@pytest.mark.parametrize("moves", [None, (True, False, False, False, True, True)])
+def test_the_jacobian_of_outputs_is_that_of_the_raveled_parameters(moves):
+    case = _case("mlp", "scale from the network")
+    outputs, jacobian = output_jacobian(case.model, case.params, case.x, moves)
+    np.testing.assert_allclose(outputs, case.outputs_at(case.flat), rtol=1e-10)
+    sizes = [int(np.prod(leaf.shape)) for leaf in case.model.leaves]
+    asked = np.repeat((True,) * 6 if moves is None else moves, sizes)
+    np.testing.assert_allclose(dense_rows(jacobian), np.where(asked, case.jacobian, 0.0), rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("kind", [Kronecker(), EKFAC(), FunctionSpace()], ids=lambda s: type(s).__name__)

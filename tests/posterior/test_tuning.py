@@ -9,8 +9,8 @@ from scipy import optimize, stats
 import marginax as mx
 from marginax.curvature import Dense, Kronecker
 from marginax.infer import LBFGS, MAP, Evidence, HeldOut, Laplace, Online, PerLayer, WholeNetwork
+from marginax.infer.laplace.tuning import Factors, apply_factors
 from marginax.model.priors import Normal, Rescaled
-from marginax.posterior.tuning import Factors, apply_factors
 
 TRAINING = MAP(num_epochs=80, batch_size=None, optimiser=LBFGS())
 
@@ -35,9 +35,15 @@ def wave():
     return model, x, y, mx.fit(model, (x, y), Laplace(training=TRAINING), key=0)
 
 
+def _tempered(likelihood, temperature):
+    return likelihood if temperature == 1 else mx.likelihoods.Tempered(likelihood, temperature)
+
+
 @pytest.mark.slow
-def test_retraining_and_tuning_in_turn_finds_the_evidence_maximum_of_linear_regression(linear):
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_retraining_and_tuning_in_turn_finds_the_evidence_maximum_of_linear_regression(linear, temperature):
     model, x, y, _ = linear
+    model = mx.Model(model.network, _tempered(model.likelihood, temperature), model.prior)
     rule = Evidence(WholeNetwork(), noise=True)
     method = Laplace(structure=Dense(), training=MAP(num_epochs=4000), tuning=Online(12, rule))
     posterior = mx.fit(model, (x, y), method, key=0)
@@ -45,7 +51,10 @@ def test_retraining_and_tuning_in_turn_finds_the_evidence_maximum_of_linear_regr
 
     def loss(logs):
         noise, prior = np.exp(2 * logs[0]), np.exp(2 * logs[1])
-        return -stats.multivariate_normal(np.zeros(60), noise * np.eye(60) + prior * design @ design.T).logpdf(y)
+        wider = temperature * noise  # N(y; f, s^2)^(1/T) is proportional to N(y; f, T s^2)
+        constant = 30 * np.log(2 * np.pi * wider) - 30 / temperature * np.log(2 * np.pi * noise)
+        marginal = stats.multivariate_normal(np.zeros(60), wider * np.eye(60) + prior * design @ design.T)
+        return -marginal.logpdf(y) - constant
 
     best = optimize.minimize(loss, np.zeros(2))
     noise = float(posterior.mean.likelihood["log_scale"][0])
@@ -79,6 +88,34 @@ def test_the_tuned_posterior_is_that_of_the_tuned_prior(wave):
     np.testing.assert_allclose(float(again.log_evidence()), float(tuned.log_evidence()), rtol=1e-4)
     assert isinstance(tuned.model.prior, Rescaled)
     assert not isinstance(model.prior, Rescaled)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5, 3.0])
+def test_noise_and_prior_of_a_linear_model_are_those_of_the_closed_form(linear, temperature):
+    model, x, y, _ = linear
+    model = mx.Model(model.network, _tempered(model.likelihood, temperature), model.prior)
+    posterior = mx.fit(model, (x, y), Laplace(structure=Dense(), training=TRAINING), key=0)
+    tuned = posterior.tuned(Evidence(WholeNetwork(), noise=True, num_steps=200))
+    design, layer = np.c_[x, np.ones(60)], model.network_of(posterior.mean).layers[0]
+    weights = np.r_[np.asarray(layer.weight)[0], np.asarray(layer.bias)].astype(np.float64)
+    misfit = np.sum((y - design @ weights) ** 2)
+
+    def log_evidence(log_scale, log_prior):
+        """At these weights: log joint density, and half the log determinant of the tempered precision."""
+        noise, prior = np.exp(2 * log_scale), np.exp(2 * log_prior)
+        log_joint = (-0.5 * misfit / noise - 30 * np.log(2 * np.pi * noise)) / temperature
+        log_joint += -0.5 * weights @ weights / prior - 2.5 * np.log(2 * np.pi * prior)
+        precision = design.T @ design / noise / temperature + np.eye(5) / prior
+        return log_joint + 2.5 * np.log(2 * np.pi) - 0.5 * np.linalg.slogdet(precision)[1]
+
+    before = float(posterior.mean.likelihood["log_scale"][0])
+    np.testing.assert_allclose(float(posterior.log_evidence()), log_evidence(before, np.log(0.3)), rtol=1e-5)
+    best = optimize.minimize(lambda logs: -log_evidence(*logs), np.zeros(2))
+    noise = float(tuned.mean.likelihood["log_scale"][0])
+    prior = np.log(0.3) - 0.5 * float(tuned.model.prior.log_factors["layers/0/weight"])
+    np.testing.assert_allclose([noise, prior], best.x, atol=2e-3)
+    np.testing.assert_allclose(float(tuned.log_evidence()), -best.fun, rtol=1e-5)
+    assert noise != before
 
 
 def test_noise_that_is_known_stays():

@@ -1,52 +1,31 @@
-"""Curvature of the log likelihood, and the structured normal distributions that it gives."""
+"""Curvature of the log likelihood, and the structured normal distributions that it gives.
 
-from marginax.curvature.blocks import BlockCovariance, FixedCovariance, KroneckerCovariance, SubsetCovariance
+In: `kind.of_batch(Point(...))` is the curvature of a batch, `structure.add` sums it, `output_jacobian` gives the
+derivatives of outputs. Out: `structure.finalise` gives a curvature, and that, with a prior, a covariance.
+"""
+
+from marginax.curvature.batch import AbstractBatchCurvature, Point
+from marginax.curvature.blocks import BlockCovariance, BlockCurvature, FixedCovariance, SubsetCovariance
 from marginax.curvature.cost import Cost, check_memory, estimate
-from marginax.curvature.covariances import (
-    AbstractCovariance,
-    DenseCovariance,
-    DiagonalCovariance,
-    KeptCovariance,
-    LowRankCovariance,
-    ReducedCovariance,
-)
-from marginax.curvature.hooks import Plan, plan_for, pull_back
+from marginax.curvature.dense import BlockDiagonal, Dense, DenseCovariance, DenseCurvature
+from marginax.curvature.diagonal import Diagonal, DiagonalCovariance, DiagonalCurvature
+from marginax.curvature.hooks import Plan, output_jacobian, plan_for, pull_back
 from marginax.curvature.jacobians import Jacobian
-from marginax.curvature.kinds import (
-    GGN,
-    AbstractKind,
-    BatchCurvature,
-    EmpiricalFisher,
-    Hessian,
-    MonteCarloFisher,
-)
-from marginax.curvature.kronecker import EKFAC, Kronecker
-from marginax.curvature.results import (
-    AbstractCurvature,
-    BlockCurvature,
-    DenseCurvature,
-    DiagonalCurvature,
-    FactoredCurvature,
-    ReducedCurvature,
-)
-from marginax.curvature.structures import (
-    AbstractStructure,
-    BlockDiagonal,
-    Dense,
-    Diagonal,
-    Extent,
-    FunctionSpace,
-    LowRank,
-)
+from marginax.curvature.kinds import GGN, AbstractKind, EmpiricalFisher, Hessian, MonteCarloFisher
+from marginax.curvature.kronecker import EKFAC, Kronecker, KroneckerCovariance, KroneckerCurvature
+from marginax.curvature.low_rank import FunctionSpace, LowRank, LowRankCovariance, ReducedCovariance, ReducedCurvature
+from marginax.curvature.operators import AbstractCovariance, AbstractCurvature, KeptCovariance
+from marginax.curvature.single_weights import SingleWeights
+from marginax.curvature.structure import AbstractStructure, Extent
 
 __all__ = [
     "EKFAC",
     "GGN",
+    "AbstractBatchCurvature",
     "AbstractCovariance",
     "AbstractCurvature",
     "AbstractKind",
     "AbstractStructure",
-    "BatchCurvature",
     "BlockCovariance",
     "BlockCurvature",
     "BlockDiagonal",
@@ -59,7 +38,6 @@ __all__ = [
     "DiagonalCurvature",
     "EmpiricalFisher",
     "Extent",
-    "FactoredCurvature",
     "FixedCovariance",
     "FunctionSpace",
     "Hessian",
@@ -67,15 +45,19 @@ __all__ = [
     "KeptCovariance",
     "Kronecker",
     "KroneckerCovariance",
+    "KroneckerCurvature",
     "LowRank",
     "LowRankCovariance",
     "MonteCarloFisher",
     "Plan",
+    "Point",
     "ReducedCovariance",
     "ReducedCurvature",
+    "SingleWeights",
     "SubsetCovariance",
     "check_memory",
     "estimate",
+    "output_jacobian",
     "plan_for",
     "pull_back",
 ]

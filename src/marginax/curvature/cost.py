@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from marginax.curvature.diagonal import Diagonal
 from marginax.curvature.hooks import Plan
 from marginax.curvature.kronecker import Kronecker
-from marginax.curvature.structures import AbstractStructure, Diagonal, Extent, LowRank
+from marginax.curvature.low_rank import LowRank
+from marginax.curvature.structure import AbstractStructure, Extent
 
 _NUM_BYTES = 4
 

@@ -1,27 +1,27 @@
-"""Listening in on the layers of a network: their inputs, and how the outputs of the network depend on theirs.
+"""Hooks on the layers of a network: their inputs, and how the outputs of the network depend on theirs.
 
-Each layer is replaced, for one forward pass, by a stand-in that notes its input and adds a probe of zeros to its
-output; the derivative with respect to the probe is the derivative with respect to the layer's output. The network does
-not have to know. Where that is not possible (a layer inside a scan, a grouped convolution, weights of a function), the
-derivative with respect to the weights themselves is taken instead.
+Each layer is replaced, for one forward pass, by a hook that notes its input and adds a probe of zeros to its output:
+the derivative with respect to the probe is that with respect to the layer's output. The network does not have to know.
+Where that is not possible (a layer inside a scan, a grouped convolution, weights of a function), the derivative with
+respect to the weights themselves is taken instead.
 """
 
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.extend.core import get_opaque_trace_state
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from marginax.curvature.jacobians import Jacobian, Outer, Plain, Zero
-from marginax.model import Model, Params
-from marginax.nets.convolution import Conv2d
-from marginax.nets.layers import is_layer, layers_of, replace_layers
+from marginax.model import AbstractModel, Model
+from marginax.model.abstract import Params
+from marginax.nets.layers import LayerKind, is_layer, kind_of, layers_of, replace_layers
 
 Shape = tuple[int, ...]
 Columns = Callable[[Array, Any, Any], Float[Array, "k m"]]
@@ -30,19 +30,19 @@ Columns = Callable[[Array, Any, Any], Float[Array, "k m"]]
 
 @dataclass(frozen=True)
 class LeafPlan:
-    """How one random leaf of the network is differentiated.
+    """How one random leaf of the weights is differentiated.
 
     Args:
         path: its name.
         shape: of the leaf.
-        moves: whether it is asked for.
-        site: number of the layer that is listened to, or None for the plain derivative.
+        selected: whether it is asked for.
+        site: number of the layer that has a hook, or None for the plain derivative.
         is_bias: whether it is that layer's bias.
     """
 
     path: str
     shape: Shape
-    moves: bool
+    selected: bool
     site: int | None
     is_bias: bool
 
@@ -59,67 +59,101 @@ class LeafPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """How the random leaves of a network are differentiated.
+    """How the random leaves of the weights are differentiated.
 
     Args:
         leaves: one for each.
-        calls: for each layer of the network, the shapes of its outputs in its calls; empty if it is not listened to.
-        num_rest: unknowns besides the weights.
-        num_entries: how many single weights are asked for, where it is not whole leaves.
+        calls: for each layer of the network, the shapes of its outputs in its calls; empty if it has no hook.
+        num_rest: unknowns besides the weights, which come after them.
     """
 
     leaves: tuple[LeafPlan, ...]
-    calls: tuple[tuple[Shape, ...], ...]
-    num_rest: int
-    num_entries: int | None = None
+    calls: tuple[tuple[Shape, ...], ...] = ()
+    num_rest: int = 0
 
     @property
-    def moving(self) -> tuple[LeafPlan, ...]:
+    def selected(self) -> tuple[LeafPlan, ...]:
         """The leaves that are asked for."""
-        return tuple(leaf for leaf in self.leaves if leaf.moves)
+        return tuple(leaf for leaf in self.leaves if leaf.selected)
+
+    @property
+    def flags(self) -> tuple[bool, ...]:
+        """For each leaf, whether it is asked for."""
+        return tuple(leaf.selected for leaf in self.leaves)
 
     @property
     def size(self) -> int:
         """Number of weights that are asked for."""
-        return sum(leaf.size for leaf in self.moving) if self.num_entries is None else self.num_entries
+        return sum(leaf.size for leaf in self.selected)
 
     def places(self, site: int) -> int:
         """In how many places the weights of a layer are used, for one example."""
         return sum(math.prod(shape[1:]) for shape in self.calls[site])
 
-    def index(self) -> list[slice]:
-        """Where the leaves that are asked for are among the raveled parameters."""
-        ends = list(itertools.accumulate(leaf.size for leaf in self.leaves))
+    def slices(self) -> list[slice]:
+        """Where the leaves that are asked for are among the raveled weights."""
+        ends = itertools.accumulate(leaf.size for leaf in self.leaves)
         found = zip(self.leaves, ends, strict=True)
-        return [slice(end - leaf.size, end) for leaf, end in found if leaf.moves]
+        return [slice(end - leaf.size, end) for leaf, end in found if leaf.selected]
+
+    def layers(self) -> list[tuple[int, ...]]:
+        """Numbers of the leaves that are asked for, by layer: those under one parent, one after the other."""
+        leaves = enumerate(self.selected)
+        groups = itertools.groupby(leaves, lambda pair: pair[1].path.rpartition("/")[0])
+        return [tuple(i for i, _ in group) for _, group in groups]
+
+    def only(self, flags: tuple[bool, ...]) -> "Plan":
+        """The same for these leaves."""
+        leaves = (replace(leaf, selected=flag) for leaf, flag in zip(self.leaves, flags, strict=True))
+        return replace(self, leaves=tuple(leaves))
+
+    def of_weights(self, num: int) -> "Plan":
+        """For so many single weights."""
+        return Plan((LeafPlan("single weights", (num,), True, None, False),), num_rest=self.num_rest)
 
 
-def plan_for(model: Model, params: Params, x_shape: Shape, dtype: Any, moves: tuple[bool, ...] | None = None) -> Plan:
+def plan_for(
+    model: AbstractModel,
+    params: Params,
+    x_shape: Shape | None,
+    dtype: Any = None,
+    moves: tuple[bool, ...] | None = None,
+) -> Plan:
     """Find out, by tracing alone, how every random leaf can be differentiated.
 
     Args:
-        model: whose network it is.
+        model: what is differentiated.
         params: of the right shapes.
-        x_shape: of one example.
+        x_shape: of one example; None for plain derivatives, without hooks on layers.
         dtype: of the examples.
-        moves: which of `model.leaves` are asked for; all by default.
+        moves: which leaves are asked for; all by default.
     """
-    layers = layers_of(model.network)
-    nodes = jax.tree_util.tree_leaves_with_path(model.network, is_leaf=is_layer)
-    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, node in nodes if is_layer(node)]
-    x = jax.ShapeDtypeStruct(x_shape, dtype)
-    known = [leaf.path for leaf in model.leaves]
-    calls = [
-        _calls(model, params, x, i) if any(p.startswith(f"{n}/") for p in known) and _is_plain(layer) else ()
-        for i, (n, layer) in enumerate(zip(names, layers, strict=True))
-    ]
+    named = jax.tree_util.tree_leaves_with_path(model.weights(params))
+    paths = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in named]
+    names, calls = ([], []) if x_shape is None else _calls(model, params, jax.ShapeDtypeStruct(x_shape, dtype), paths)
     leaves = []
-    for leaf, asked in zip(model.leaves, moves or (True,) * len(known), strict=True):
-        parent, _, name = leaf.path.rpartition("/")
+    for path, (_, value) in zip(paths, named, strict=True):
+        parent, _, name = path.rpartition("/")
         site = names.index(parent) if parent in names and calls[names.index(parent)] else None
-        leaves.append(LeafPlan(leaf.path, leaf.shape, asked, site, site is not None and name == "bias"))
-    rest = sum(leaf.size for leaf in jax.tree.leaves((params.likelihood, params.prior)))
-    return Plan(tuple(leaves), tuple(calls), rest)
+        leaves.append(LeafPlan(path, value.shape, True, site, site is not None and name == "bias"))
+    num_rest = sum(leaf.size for leaf in jax.tree.leaves(params)) - sum(leaf.size for leaf in leaves)
+    plan = Plan(tuple(leaves), tuple(calls), num_rest)
+    return plan if moves is None else plan.only(moves)
+
+
+def output_jacobian(
+    model: Model, params: Params, x: Array, moves: tuple[bool, ...] | None = None
+) -> tuple[Float[Array, "n k"], Jacobian]:
+    """Outputs of the network at inputs, and their derivatives with respect to all parameters.
+
+    Args:
+        model: whose network it is.
+        params: where to differentiate.
+        x: inputs.
+        moves: which leaves of the weights are asked for, by default all; the others have zeros.
+    """
+    plan = plan_for(model, params, x.shape[1:], x.dtype, moves)
+    return pull_back(model, params, plan, x, None, lambda output, y, key: jnp.eye(output.shape[0], dtype=output.dtype))
 
 
 def pull_back(
@@ -138,25 +172,26 @@ def pull_back(
     """
     network = eqx.nn.inference_mode(model.network_of(params))
     weights = jax.tree.leaves(params.network)
-    plain = [i for i, leaf in enumerate(plan.leaves) if leaf.moves and leaf.site is None]
-    sites = sorted({leaf.site for leaf in plan.moving if leaf.site is not None})
+    plain = [i for i, leaf in enumerate(plan.leaves) if leaf.selected and leaf.site is None]
+    sites = sorted({leaf.site for leaf in plan.selected if leaf.site is not None})
     layers = layers_of(network)
 
     def one(x: Array, y: Any, key: Any) -> tuple[Array, list[Array], list[Any], list[Any]]:
         def forward(probes: dict[int, list[Array]], free: list[Array]) -> tuple[Array, list[Array]]:
-            tape: dict[int, list[Array]] = {site: [] for site in sites}
+            inputs: dict[int, list[Array]] = {site: [] for site in sites}
             new = list(weights)
             for i, value in zip(plain, free, strict=True):
                 new[i] = value
             whole = eqx.combine(jax.tree.unflatten(jax.tree.structure(params.network), new), network)
-            taps = [_Tap(layer, i, probes.get(i, []), tape) for i, layer in enumerate(layers_of(whole))]
-            output = jnp.atleast_1d(replace_layers(whole, taps)(x))
-            return output, [jnp.concatenate([_inputs_of(layers[site], part) for part in tape[site]]) for site in sites]
+            every = enumerate(layers_of(whole))
+            hooked = [_ForwardHook(v, inputs[i], probes[i]) if i in inputs else v for i, v in every]
+            output = jnp.atleast_1d(replace_layers(whole, hooked)(x))
+            return output, [jnp.concatenate([_inputs_of(layers[i], part) for part in inputs[i]]) for i in sites]
 
         probes = {site: [jnp.zeros(shape, x.dtype) for shape in plan.calls[site]] for site in sites}
-        output, pull, inputs = jax.vjp(forward, probes, [weights[i] for i in plain], has_aux=True)
-        pulled, free = jax.vmap(pull)(columns(output, y, key).T)
-        by_site = [jnp.concatenate([_by_place(part) for part in pulled[site]], axis=1) for site in sites]
+        output, vjp, inputs = jax.vjp(forward, probes, [weights[i] for i in plain], has_aux=True)
+        of_probes, free = jax.vmap(vjp)(columns(output, y, key).T)
+        by_site = [jnp.concatenate([_by_place(part) for part in of_probes[site]], axis=1) for site in sites]
         return output, inputs, by_site, free
 
     keys = None if key is None else jax.random.split(key, x.shape[0])
@@ -164,7 +199,7 @@ def pull_back(
     jacobian: list[Any] = []
     num, width = x.shape[0], (by_site or free)[0].shape[1]
     for i, leaf in enumerate(plan.leaves):
-        if not leaf.moves:
+        if not leaf.selected:
             jacobian.append(Zero(leaf.size, (num, width)))
         elif leaf.site is None:
             jacobian.append(Plain(free[plain.index(i)].reshape(num, width, leaf.size)))
@@ -176,40 +211,35 @@ def pull_back(
     return output, tuple(jacobian)
 
 
-def moving_part(jacobian: Jacobian) -> Jacobian:
-    """Without the leaves that stay."""
+def selected_part(jacobian: Jacobian) -> Jacobian:
+    """Without the leaves that are not asked for."""
     return tuple(leaf for leaf in jacobian if not isinstance(leaf, Zero))
 
 
-class _Tap(eqx.Module):
-    """A layer that is listened to: it notes what comes in and adds a probe to what goes out."""
+class _ForwardHook(eqx.Module):
+    """A layer that notes what comes in and adds a probe to what goes out, call by call."""
 
     layer: Any
-    site: int = eqx.field(static=True)
+    inputs: list[Array] = eqx.field(static=True)
     probes: list[Array]
-    tape: dict[int, list[Array]] = eqx.field(static=True)
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
         del key
-        y = self.layer(x)
-        if self.site not in self.tape:
-            return y
-        seen = self.tape[self.site]
-        seen.append(x)
-        return y + self.probes[len(seen) - 1] if self.probes else y
+        self.inputs.append(x)
+        return self.layer(x) + self.probes[len(self.inputs) - 1]
 
 
-class _Listener(eqx.Module):
+class _ShapeHook(eqx.Module):
     """A layer that notes the shapes of its outputs, and whether it is called where the network is."""
 
     layer: Any
     trace: Any = eqx.field(static=True)
-    heard: list[tuple[bool, Shape]] = eqx.field(static=True)
+    shapes: list[tuple[bool, Shape]] = eqx.field(static=True)
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
         del key
         y = self.layer(x)
-        self.heard.append((_trace_now() == self.trace, y.shape))
+        self.shapes.append((_trace_now() == self.trace, y.shape))
         return y
 
 
@@ -218,27 +248,24 @@ def _trace_now() -> Any:
     return get_opaque_trace_state(convention="nnx")
 
 
-def _is_plain(layer: Any) -> bool:
-    """Whether the layer is a product of its weight with its input, or with patches of it."""
-    if isinstance(layer, eqx.nn.Linear):
-        return layer.in_features != "scalar" and layer.out_features != "scalar"
-    if isinstance(layer, eqx.nn.Conv):
-        return layer.groups == 1 and layer.padding_mode == "ZEROS" and not isinstance(layer.padding, str)
-    return isinstance(layer, Conv2d)
-
-
-def _calls(model: Model, params: Params, x: Any, site: int) -> tuple[Shape, ...]:
-    """Shapes of the outputs of a layer in its calls; empty if it is not called, or out of hearing (in a scan)."""
-    heard: list[tuple[bool, Shape]] = []
+def _calls(model: Model, params: Params, x: Any, paths: list[str]) -> tuple[list[str], list[tuple[Shape, ...]]]:
+    """Names of all layers, and shapes of their outputs in their calls: none if not called, or in a scan, or odd."""
+    nodes = jax.tree_util.tree_leaves_with_path(model.network, is_leaf=is_layer)
+    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, node in nodes if is_layer(node)]
+    heard: dict[int, list[tuple[bool, Shape]]] = {
+        i: []
+        for i, (name, layer) in enumerate(zip(names, layers_of(model.network), strict=True))
+        if _kind(layer).is_product(layer) and any(path.startswith(f"{name}/") for path in paths)
+    }
 
     def forward(params: Params, x: Array) -> Array:
-        network = eqx.nn.inference_mode(model.network_of(params))
-        layers = list(layers_of(network))
-        layers[site] = _Listener(layers[site], _trace_now(), heard)
-        return replace_layers(network, layers)(x)
+        network, trace = eqx.nn.inference_mode(model.network_of(params)), _trace_now()
+        layers = enumerate(layers_of(network))
+        return replace_layers(network, [_ShapeHook(v, trace, heard[i]) if i in heard else v for i, v in layers])(x)
 
     eqx.filter_eval_shape(forward, params, x)
-    return tuple(shape for _, shape in heard) if all(here for here, _ in heard) else ()
+    seen = [heard.get(i, []) for i in range(len(names))]
+    return names, [tuple(shape for _, shape in calls) if all(here for here, _ in calls) else () for calls in seen]
 
 
 def _by_place(columns: Float[Array, "m o *places"]) -> Float[Array, "m t o"]:
@@ -246,23 +273,7 @@ def _by_place(columns: Float[Array, "m o *places"]) -> Float[Array, "m t o"]:
     return flat.swapaxes(1, 2)
 
 
-def _inputs_of(layer: Any, x: Array) -> Float[Array, "t i"]:
-    """What the rows of the layer's weight are multiplied with, for every place of the output."""
-    if isinstance(layer, eqx.nn.Linear):
-        return x[None]
-    return _patches(x, layer.weight.shape[2:], layer.stride, layer.padding, getattr(layer, "dilation", None))
-
-
-def _patches(x: Array, kernel: Shape, stride: Any, padding: Any, dilation: Any) -> Float[Array, "t i"]:
-    """The patches of an image that a convolution sees, raveled as its weight is."""
-    dilation = dilation or (1,) * len(kernel)
-    x = jnp.pad(x, [(0, 0), *padding])
-    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
-    out = [(n - span) // s + 1 for n, span, s in zip(x.shape[1:], spans, stride, strict=True)]
-    parts: list[PyTree] = []
-    for offset in itertools.product(*(range(k) for k in kernel)):
-        corner = [o * d for o, d in zip(offset, dilation, strict=True)]
-        ends = [c + (n - 1) * s + 1 for c, n, s in zip(corner, out, stride, strict=True)]
-        parts.append(jax.lax.slice(x, (0, *corner), (x.shape[0], *ends), (1, *stride)))
-    stacked = jnp.stack(parts, axis=1)  # channels, kernel, places
-    return stacked.reshape(x.shape[0] * len(parts), -1).T
+def _kind(layer: Any) -> LayerKind:
+    kind = kind_of(layer)
+    assert kind is not None
+    return kind

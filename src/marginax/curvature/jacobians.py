@@ -10,7 +10,7 @@ import abc
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 
 class AbstractJacobian(eqx.Module):
@@ -63,12 +63,10 @@ class Outer(AbstractJacobian):
 
     @property
     def size(self) -> int:
-        """Outputs times inputs."""
         return self.shape[0] * self.shape[1]
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Numbers of examples and of columns."""
         return self.columns.shape[0], self.columns.shape[1]
 
     @property
@@ -80,8 +78,8 @@ class Outer(AbstractJacobian):
         """Only the columns carry the weight."""
         return Outer(self.columns * jnp.sqrt(weights)[:, None, None, None], self.inputs, self.site)
 
-    def turned(self, left: Float[Array, "o o"], right: Float[Array, "i i"]) -> "Outer":
-        """In another basis of outputs and inputs."""
+    def rotated(self, left: Float[Array, "o o"], right: Float[Array, "i i"]) -> "Outer":
+        """In another orthogonal basis of outputs and inputs."""
         return Outer(self.columns @ left, None if self.inputs is None else self.inputs @ right, self.site)
 
     def dense(self) -> Float[Array, "n m size"]:
@@ -124,24 +122,19 @@ class Plain(AbstractJacobian):
 
     @property
     def size(self) -> int:
-        """Length of a row."""
         return self.values.shape[-1]
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Numbers of examples and of columns."""
         return self.values.shape[0], self.values.shape[1]
 
     def weighted(self, weights: Float[Array, " n"]) -> "Plain":
-        """Rows times roots."""
         return Plain(self.values * jnp.sqrt(weights)[:, None, None])
 
     def dense(self) -> Float[Array, "n m size"]:
-        """As it is."""
         return self.values
 
     def squares(self) -> Float[Array, " size"]:
-        """By column."""
         return jnp.sum(self.values**2, axis=(0, 1))
 
     def spread(self, variances: Float[Array, " size"]) -> Float[Array, "n m m"]:
@@ -150,7 +143,7 @@ class Plain(AbstractJacobian):
 
 
 class Zero(AbstractJacobian):
-    """Of a leaf that stays at its mean, or of an unknown besides the weights.
+    """Of a leaf that is not selected, or of an unknown besides the weights.
 
     Args:
         num: size of the leaf.
@@ -162,29 +155,23 @@ class Zero(AbstractJacobian):
 
     @property
     def extent(self) -> tuple[int, int]:
-        """As given."""
         return self.shape
 
     @property
     def size(self) -> int:
-        """As given."""
         return self.num
 
     def weighted(self, weights: Float[Array, " n"]) -> "Zero":
-        """No change."""
         del weights
         return self
 
     def dense(self) -> Float[Array, "n m size"]:
-        """Zeros."""
         return jnp.zeros((*self.extent, self.num))
 
     def squares(self) -> Float[Array, " size"]:
-        """Zeros."""
         return jnp.zeros(self.num)
 
     def spread(self, variances: Float[Array, " size"]) -> Float[Array, "n m m"]:
-        """Zeros."""
         del variances
         return jnp.zeros((*self.extent, self.extent[1]))
 
@@ -219,12 +206,11 @@ def take_entries(jacobian: Jacobian, index: Array) -> Plain:
 
 def gram(jacobian: Jacobian) -> Float[Array, "size size"]:
     r"""$\sum_{nm} J_{nm}^\top J_{nm}$ over all leaves together."""
-    rows = dense_rows(jacobian)
-    return second_moment(rows)
+    return second_moment(dense_rows(jacobian))
 
 
 def second_moment(rows: Float[Array, "*n p"]) -> Float[Array, "p p"]:
-    """Sum of outer products of the last axis; a block below the diagonal is the one above, turned."""
+    """Sum of outer products of the last axis; a block below the diagonal is the one above, transposed."""
     flat = rows.reshape(-1, rows.shape[-1])
     half = flat.shape[1] // 2
     if half < 100:
@@ -233,50 +219,6 @@ def second_moment(rows: Float[Array, "*n p"]) -> Float[Array, "p p"]:
     return jnp.concatenate([top, jnp.concatenate([top[:, half:].T, corner], axis=1)])
 
 
-class LayerColumns(eqx.Module):
-    """Derivatives with respect to a single layer, used once: its inputs have a 1 at the end if there is a bias."""
-
-    columns: Float[Array, "n m o"]
-    inputs: Float[Array, "n i"]
-    order: Int[Array, " size"]
-
-    def packed_gram(self) -> Float[Array, "pairs i i"]:
-        """The gram matrix by pairs of outputs: columns only enter through products, of which there are few."""
-        rows, others = jnp.triu_indices(self.columns.shape[-1])
-        products = jnp.einsum("nmq,nmq->nq", self.columns[..., rows], self.columns[..., others])
-        return jnp.einsum("nq,ni,nj->qij", products, self.inputs, self.inputs)
-
-
-def as_one_layer(jacobian: Jacobian) -> LayerColumns | None:
-    """A single layer, if that is all there is."""
-    leaves = [leaf for leaf in jacobian if isinstance(leaf, Outer) and not leaf.is_shared]
-    if len(leaves) < len(jacobian) or not is_one_layer([(leaf.site, leaf.inputs is None) for leaf in leaves]):
-        return None
-    ones = jnp.ones((leaves[0].columns.shape[0], 1), leaves[0].columns.dtype)
-    inputs = jnp.concatenate([ones if leaf.inputs is None else leaf.inputs[:, 0] for leaf in leaves], axis=1)
-    return LayerColumns(
-        leaves[0].columns[:, :, 0], inputs, layer_order(leaves[0].shape[0], inputs.shape[1], len(leaves))
-    )
-
-
-def is_one_layer(leaves: list[tuple[int | None, bool]]) -> bool:
-    """Whether these (site, is bias) are a weight, a bias, or a weight and then its bias."""
-    sites, biases = {site for site, _ in leaves}, [bias for _, bias in leaves]
-    return len(sites) == 1 and None not in sites and biases in ([False], [True], [False, True])
-
-
-def unpack_gram(packed: Float[Array, "pairs i i"], num_outputs: int, num_leaves: int) -> Float[Array, "size size"]:
-    """The matrix of raveled weights, then biases, from its packed form."""
-    width = packed.shape[-1]
-    rows, others = jnp.triu_indices(num_outputs)
-    full = jnp.zeros((num_outputs, num_outputs, width, width), packed.dtype)
-    full = full.at[rows, others].set(packed).at[others, rows].set(packed)  # blocks are symmetric
-    matrix = full.transpose(0, 2, 1, 3).reshape(num_outputs * width, -1)
-    order = layer_order(num_outputs, width, num_leaves)
-    return matrix[order][:, order]
-
-
-def layer_order(num_outputs: int, num_inputs: int, num_leaves: int) -> Int[Array, " size"]:
-    """Where raveled weights, then biases, are in a matrix of outputs and inputs whose last input is the 1."""
-    places = jnp.arange(num_outputs * num_inputs).reshape(num_outputs, num_inputs)
-    return jnp.concatenate([places[:, :-1].ravel(), places[:, -1]]) if num_leaves == 2 else places.ravel()
+def sum_of(parts: list[Array]) -> Array:
+    """Of arrays of one shape."""
+    return sum(parts[1:], parts[0])

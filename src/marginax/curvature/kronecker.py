@@ -4,13 +4,16 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
+from marginax._kernels.random import normal
+from marginax.curvature.batch import AbstractBatchCurvature
+from marginax.curvature.blocks import BlockCurvature
+from marginax.curvature.diagonal import DiagonalCovariance, DiagonalCurvature
 from marginax.curvature.hooks import Plan
-from marginax.curvature.jacobians import Outer, second_moment
-from marginax.curvature.kinds import BatchCurvature
-from marginax.curvature.results import AbstractCurvature, BlockCurvature, DiagonalCurvature, FactoredCurvature
-from marginax.curvature.structures import AbstractStructure, Extent
+from marginax.curvature.jacobians import Jacobian, Outer, Plain, second_moment
+from marginax.curvature.operators import AbstractCovariance, AbstractCurvature
+from marginax.curvature.structure import AbstractStructure, Extent
 from marginax.files import register
 
 
@@ -31,11 +34,14 @@ class Kronecker(AbstractStructure):
     bias is a weight whose input is 1; weights that are in no linear layer or convolution keep their diagonal.
     """
 
+    @property
+    def needs_layers(self) -> bool:
+        return True
+
     def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> FactorSums:
-        """Two square matrices per layer."""
         del extent, key
         inputs, outputs, count, plain = {}, {}, {}, {}
-        for i, leaf in enumerate(plan.moving):
+        for i, leaf in enumerate(plan.selected):
             if leaf.site is None:
                 plain[i] = jnp.zeros(leaf.size)
                 continue
@@ -45,42 +51,41 @@ class Kronecker(AbstractStructure):
                 inputs[leaf.site] = jnp.zeros((columns, columns))
         return FactorSums(inputs, outputs, count, plain)
 
-    def add(self, sums: FactorSums, batch: BatchCurvature, turn: int = 0) -> FactorSums:
+    def add(self, sums: FactorSums, batch: AbstractBatchCurvature, number: int = 0) -> FactorSums:
         """Second moments, once for a weight and its bias."""
-        del turn
+        del number
         inputs, outputs = dict(sums.inputs), dict(sums.outputs)
         count, plain = dict(sums.count), dict(sums.plain)
         done = set()
-        for i, leaf in enumerate(batch.jacobian()):
+        for i, leaf in enumerate(batch.jacobian):
             if not isinstance(leaf, Outer):
                 plain[i] = plain[i] + leaf.squares()
                 continue
             if leaf.site not in done:
                 done.add(leaf.site)
                 outputs[leaf.site] = outputs[leaf.site] + second_moment(leaf.columns)
-                count[leaf.site] = count[leaf.site] + batch.weights.sum() * leaf.columns.shape[2]
+                count[leaf.site] = count[leaf.site] + batch.point.weights.sum() * leaf.columns.shape[2]
             if leaf.inputs is not None:
-                rows = leaf.inputs * jnp.sqrt(batch.weights)[:, None, None]
+                rows = leaf.inputs * jnp.sqrt(batch.point.weights)[:, None, None]
                 inputs[leaf.site] = inputs[leaf.site] + second_moment(rows)
         return FactorSums(inputs, outputs, count, plain)
 
-    def result(self, sums: FactorSums, plan: Plan) -> AbstractCurvature:
+    def finalise(self, sums: FactorSums, plan: Plan) -> AbstractCurvature:
         """Eigenvalues multiply."""
         left, right = decompose(sums)
         blocks: list[AbstractCurvature] = []
-        for i, leaf in enumerate(plan.moving):
+        for i, leaf in enumerate(plan.selected):
             if leaf.site is None:
                 blocks.append(DiagonalCurvature(sums.plain[i]))
                 continue
             outputs, basis = left[leaf.site]
             inputs, other = (jnp.ones(1), jnp.ones((1, 1))) if leaf.is_bias else right[leaf.site]
-            blocks.append(FactoredCurvature(basis, other, outputs[:, None] * inputs[None, :]))
+            blocks.append(KroneckerCurvature(basis, other, outputs[:, None] * inputs[None, :]))
         return BlockCurvature(tuple(blocks))
 
     def cost(self, plan: Plan, extent: Extent) -> tuple[int, int]:
-        """Squares of the widths."""
         numbers, work = 0, 0
-        for leaf in plan.moving:
+        for leaf in plan.selected:
             rows, columns = leaf.factors if leaf.site is not None else (leaf.size, 1)
             places = 1 if leaf.site is None else plan.places(leaf.site)
             square = 0 if leaf.site is None else rows**2 + columns**2
@@ -106,47 +111,47 @@ class EKFAC(AbstractStructure):
     """
 
     @property
+    def needs_layers(self) -> bool:
+        return True
+
+    @property
     def num_passes(self) -> int:
-        """Factors, then eigenvalues."""
         return 2
 
     def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> CorrectedSums:
-        """As for `Kronecker`, and a number per weight."""
         factors = Kronecker().empty(plan, extent, key=key)
         left = {site: jnp.eye(value.shape[0]) for site, value in factors.outputs.items()}
         right = {site: jnp.eye(value.shape[0]) for site, value in factors.inputs.items()}
-        return CorrectedSums(factors, left, right, [jnp.zeros(leaf.size) for leaf in plan.moving])
+        return CorrectedSums(factors, left, right, [jnp.zeros(leaf.size) for leaf in plan.selected])
 
-    def add(self, sums: CorrectedSums, batch: BatchCurvature, turn: int) -> CorrectedSums:
+    def add(self, sums: CorrectedSums, batch: AbstractBatchCurvature, number: int = 0) -> CorrectedSums:
         """Factors in the first pass, squares in their basis in the second."""
-        if turn == 0:
+        if number == 0:
             return CorrectedSums(Kronecker().add(sums.factors, batch), sums.left, sums.right, sums.values)
-        pairs = zip(sums.values, batch.jacobian(), strict=True)
-        values = [total + _turned(leaf, sums).squares() for total, leaf in pairs]
+        pairs = zip(sums.values, batch.jacobian, strict=True)
+        values = [total + _rotated(leaf, sums).squares() for total, leaf in pairs]
         return CorrectedSums(sums.factors, sums.left, sums.right, values)
 
-    def step_of(self, turn: int) -> int:
-        """They differ."""
-        return turn
+    def same_as(self, number: int) -> int:
+        return number
 
-    def turn(self, sums: CorrectedSums) -> CorrectedSums:
+    def next_pass(self, sums: CorrectedSums, precision: Float[Array, " size"]) -> CorrectedSums:
         """Bases of the factors."""
+        del precision
         left, right = ({site: pair[1] for site, pair in side.items()} for side in decompose(sums.factors))
         return CorrectedSums(sums.factors, left, right, sums.values)
 
-    def result(self, sums: CorrectedSums, plan: Plan) -> AbstractCurvature:
-        """The diagonal in the basis of the factors."""
+    def finalise(self, sums: CorrectedSums, plan: Plan) -> AbstractCurvature:
         blocks: list[AbstractCurvature] = []
-        for leaf, values in zip(plan.moving, sums.values, strict=True):
+        for leaf, values in zip(plan.selected, sums.values, strict=True):
             if leaf.site is None:
                 blocks.append(DiagonalCurvature(values))
                 continue
             right = jnp.ones((1, 1)) if leaf.is_bias else sums.right[leaf.site]
-            blocks.append(FactoredCurvature(sums.left[leaf.site], right, values.reshape(leaf.factors)))
+            blocks.append(KroneckerCurvature(sums.left[leaf.site], right, values.reshape(leaf.factors)))
         return BlockCurvature(tuple(blocks))
 
     def cost(self, plan: Plan, extent: Extent) -> tuple[int, int]:
-        """Two passes, and the turning."""
         numbers, work = Kronecker().cost(plan, extent)
         return 2 * numbers, 4 * work
 
@@ -163,8 +168,77 @@ def decompose(sums: FactorSums) -> tuple[dict[int, tuple[Array, Array]], dict[in
     return left, right
 
 
-def _turned(leaf: Any, sums: CorrectedSums) -> Any:
+def _rotated(leaf: Any, sums: CorrectedSums) -> Any:
     if not isinstance(leaf, Outer):
         return leaf
     right = jnp.ones((1, 1)) if leaf.inputs is None else sums.right[leaf.site]
-    return leaf.turned(sums.left[leaf.site], right)
+    return leaf.rotated(sums.left[leaf.site], right)
+
+
+@register("curvature/kronecker")
+class KroneckerCurvature(AbstractCurvature):
+    r"""Diagonal in the basis $Q_l \otimes Q_r$. The prior's precision is taken as its mean over the leaf.
+
+    Args:
+        left: $Q_l$, orthogonal, for the outputs of the layer.
+        right: $Q_r$, orthogonal, for its inputs.
+        values: on the diagonal in that basis.
+    """
+
+    left: Float[Array, "o o"]
+    right: Float[Array, "i i"]
+    values: Float[Array, "o i"]
+
+    @property
+    def size(self) -> int:
+        return self.values.size
+
+    def covariance(self, precision: Float[Array, " size"]) -> "KroneckerCovariance":
+        return KroneckerCovariance(self.left, self.right, (self.values + jnp.mean(precision)) ** -0.5)
+
+    def scaled(self, factor: Float[Array, ""]) -> "KroneckerCurvature":
+        return KroneckerCurvature(self.left, self.right, self.values * factor)
+
+
+@register("covariance/kronecker")
+class KroneckerCovariance(AbstractCovariance):
+    r"""Covariance of a matrix W (raveled by rows) that is diagonal in the basis $Q_l \otimes Q_r$.
+
+    Args:
+        left: $Q_l$, orthogonal, for the rows.
+        right: $Q_r$, orthogonal, for the columns.
+        scale: standard deviations in that basis.
+    """
+
+    left: Float[Array, "rows rows"]
+    right: Float[Array, "columns columns"]
+    scale: Float[Array, "rows columns"]
+
+    @property
+    def size(self) -> int:
+        return self.scale.size
+
+    def sample(self, key: PRNGKeyArray, num: int) -> Float[Array, "num size"]:
+        noise = self.scale * normal(key, (num, *self.scale.shape))
+        return (self.left @ noise @ self.right.T).reshape(num, -1)
+
+    def log_prob(self, deviation: Float[Array, " size"]) -> Float[Array, ""]:
+        rotated = self.left.T @ deviation.reshape(self.scale.shape) @ self.right
+        return DiagonalCovariance(self.scale.ravel()).log_prob(rotated.ravel())
+
+    def variances(self) -> Float[Array, " size"]:
+        return (self.left**2 @ self.scale**2 @ (self.right**2).T).ravel()
+
+    def spread(self, jacobian: Jacobian) -> Float[Array, "n m m"]:
+        """In the basis, where weights are independent."""
+        (leaf,) = jacobian
+        variances = (self.scale**2).ravel()
+        if isinstance(leaf, Outer):
+            return leaf.rotated(self.left, self.right).spread(variances)
+        rows = leaf.dense()
+        rotated = self.left.T @ rows.reshape(*rows.shape[:2], *self.scale.shape) @ self.right
+        return Plain(rotated.reshape(rows.shape)).spread(variances)
+
+    def dense(self) -> Float[Array, "size size"]:
+        basis = jnp.kron(self.left, self.right)
+        return (basis * self.scale.ravel() ** 2) @ basis.T

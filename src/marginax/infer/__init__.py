@@ -8,8 +8,9 @@ from marginax.infer.dropout.stochastic_activations import StochasticActivations
 from marginax.infer.ensembles import AnchoredEnsemble, DeepEnsemble
 from marginax.infer.fit import fit, resume, use_cores
 from marginax.infer.hooks import AbstractHook, EarlyStopping, Event, TimeLimit, Verdict
-from marginax.infer.laplace.laplace import Laplace, LargestVariance
+from marginax.infer.laplace.laplace import Laplace
 from marginax.infer.laplace.online import Online
+from marginax.infer.laplace.tuning import Evidence, HeldOut, PerLayer, WholeNetwork
 from marginax.infer.map import MAP, MLE
 from marginax.infer.mcmc.adaptation import DenseMetric, DiagonalMetric
 from marginax.infer.mcmc.adjusted_mclmc import AdjustedMCLMC
@@ -37,7 +38,7 @@ from marginax.infer.vi.gradients import Flipout, LocalReparameterisation, Repara
 from marginax.infer.vi.ivon import IVON
 from marginax.infer.vi.variational_dropout import LogUniform, VariationalDropout
 from marginax.infer.vi.vi import VI
-from marginax.posterior.tuning import Evidence, HeldOut, PerLayer, WholeNetwork
+from marginax.model import LargestVariance
 
 __all__ = [
     "HMC",

@@ -5,13 +5,14 @@ from marginax.model.abstract import AbstractModel, require_network
 from marginax.model.density import Density
 from marginax.model.model import Model, Params
 from marginax.model.outcome import Outcome
-from marginax.model.subset import AbstractSubset, All, LastLayer, Paths
+from marginax.model.subset import AbstractSubset, All, LargestVariance, LastLayer, Paths
 
 __all__ = [
     "AbstractModel",
     "AbstractSubset",
     "All",
     "Density",
+    "LargestVariance",
     "LastLayer",
     "Model",
     "Outcome",

@@ -68,6 +68,8 @@ class Model(AbstractModel):
         ):
             if not isinstance(value, kind):
                 raise TypeError(f"{name} must be an object such as those in marginax.model, got {value!r}")
+        if self.subset.num_chosen is not None:
+            raise ValueError(f"subset of a model must be whole leaves, got {subset!r}: that is for mx.infer.Laplace")
         if not self.leaves:
             raise ValueError("network has no floating-point weights, so there is nothing to infer")
         self.prior.check([leaf.path for leaf in self.leaves])

@@ -4,16 +4,28 @@ import abc
 from fnmatch import fnmatchcase
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
 
 from marginax.files import register
 
 
 class AbstractSubset(eqx.Module):
-    """A choice of leaves by their paths, such as "layers/0/weight"."""
+    """Which weights: leaves by their paths, such as "layers/0/weight", whole or in part."""
 
     @abc.abstractmethod
     def select(self, paths: list[str]) -> list[bool]:
-        """One flag per path."""
+        """One flag per path: whether weights of that leaf are in."""
+
+    @property
+    def num_chosen(self) -> int | None:
+        """How many single weights of those leaves are in, which `choose` finds; None for all of them."""
+        return None
+
+    def choose(self, precision: Float[Array, " size"]) -> Int[Array, " chosen"]:
+        """Places of the single weights, given the diagonal of the posterior's precision, in increasing order."""
+        return jnp.arange(precision.shape[0])
 
 
 @register("subset/all")
@@ -21,8 +33,38 @@ class All(AbstractSubset):
     """Every weight is random."""
 
     def select(self, paths: list[str]) -> list[bool]:
-        """All of them."""
         return [True] * len(paths)
+
+
+@register("subset/largest_variance")
+class LargestVariance(AbstractSubset):
+    """The weights of which the data say least, by their variances on the diagonal alone (Daxberger et al., 2021).
+
+    For `mx.infer.Laplace`, which finds them by a pass over the data.
+
+    Args:
+        num_weights: how many.
+
+    >>> print(LargestVariance(2).choose(jnp.array([3.0, 1.0, 4.0, 2.0])))
+    [1 3]
+    """
+
+    num_weights: int
+
+    def __check_init__(self):
+        if isinstance(self.num_weights, bool) or not isinstance(self.num_weights, int) or self.num_weights < 1:
+            raise ValueError(f"num_weights must be an int >= 1, got {self.num_weights!r}")
+
+    @property
+    def num_chosen(self) -> int | None:
+        return self.num_weights
+
+    def select(self, paths: list[str]) -> list[bool]:
+        return [True] * len(paths)
+
+    def choose(self, precision: Float[Array, " size"]) -> Int[Array, " chosen"]:
+        _, index = jax.lax.top_k(-precision, self.num_weights)
+        return jnp.sort(index).astype(jnp.int32)
 
 
 @register("subset/last_layer")
@@ -34,7 +76,6 @@ class LastLayer(AbstractSubset):
     """
 
     def select(self, paths: list[str]) -> list[bool]:
-        """The leaves that share the parent of the last one."""
         parent = paths[-1].rpartition("/")[0]
         return [path.rpartition("/")[0] == parent for path in paths]
 

@@ -1,7 +1,7 @@
 """A normal distribution over weights: Laplace, SWAG and variational posteriors."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,7 +15,7 @@ from marginax.data import DataSpec
 from marginax.files import register
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
-from marginax.posterior.mode import Mode
+from marginax.posterior.mode import AbstractTuning, Mode
 from marginax.posterior.posterior import DEFAULT_NUM_SAMPLES, AbstractPosterior
 from marginax.posterior.record import FitRecord
 from marginax.predict import (
@@ -28,9 +28,6 @@ from marginax.predict import (
     ParameterDraws,
     ThroughNetwork,
 )
-
-if TYPE_CHECKING:
-    from marginax.posterior.tuning import AbstractTuning
 
 
 @register("posterior/gaussian")
@@ -78,17 +75,20 @@ class Gaussian(AbstractPosterior):
     def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> AbstractFunctions:
         """Networks with weights that are drawn, or linear in those."""
         num = DEFAULT_NUM_SAMPLES if num is None else num
-        if not isinstance(self.predictive, Linearised):
+        if not self.is_linearised:
             return ParameterDraws(self.model, self.sample_params(num, key=key))
         moves = None if self.mode is None else self.mode.moves
         keys = jax.random.split(key, num)
         return LinearisedFunctions(self.model, self.mean, self.covariance, self.predictive, keys, key, moves=moves)
 
     def draw(self, num: int, *, key: PRNGKeyArray) -> Any:
-        functions = self.functions(num, key=key)
-        if isinstance(functions, LinearisedFunctions):
-            return functions.networks()
-        return self.model.sampled(self.sample_params(num, key=key))
+        functions: Any = self.functions(num, key=key)
+        return functions.networks() if self.is_linearised else self.model.sampled(functions.draws)
+
+    @property
+    def is_linearised(self) -> bool:
+        """Whether predictions, and with them draws, are linear in the weights."""
+        return isinstance(self.predictive, Linearised) and hasattr(self.model, "network")
 
     def using(self, predictive: AbstractPredictive) -> "Gaussian":
         """The same distribution with another way to predict: `ThroughNetwork()` or `Linearised(link=...)`."""
@@ -103,7 +103,7 @@ class Gaussian(AbstractPosterior):
             raise ValueError("only posteriors of mx.infer.Laplace know the evidence: fit one with init= this posterior")
         return self.mode.log_evidence(self.model, self.mean, self.covariance)
 
-    def tuned(self, rule: "AbstractTuning") -> "Gaussian":
+    def tuned(self, rule: AbstractTuning) -> "Gaussian":
         """The posterior under the prior (and noise) that a rule prefers: `mx.infer.Evidence()`, `HeldOut(data)`.
 
         The mean stays: train again from here for the mode under the new prior.
@@ -152,7 +152,7 @@ class Mixture(AbstractPosterior):
         first = jax.tree.structure(self.components[0].model)
         if any(jax.tree.structure(c.model) != first for c in self.components):
             raise ValueError("components must be posteriors of the same model")
-        if len({isinstance(getattr(c, "predictive", None), Linearised) for c in self.components}) > 1:
+        if len({getattr(c, "is_linearised", False) for c in self.components}) > 1:
             raise ValueError("components must all be linearised, or none of them")
         values = np.ones(len(self.components)) if weights is None else np.asarray(weights, np.float64)
         if values.shape != (len(self.components),) or not np.all(values > 0):
@@ -174,7 +174,7 @@ class Mixture(AbstractPosterior):
 
     def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> JoinedFunctions:
         """Those of the components, weighted; `num` of them in all, about."""
-        linear = isinstance(getattr(self.components[0], "predictive", None), Linearised)
+        linear = getattr(self.components[0], "is_linearised", False)
         share = DEFAULT_NUM_SAMPLES if num is None and linear else num
         share = None if share is None else max(1, share // len(self.components))
         parts = tuple(
@@ -192,7 +192,7 @@ class Mixture(AbstractPosterior):
         )
         return jax.tree.map(lambda *leaves: _joined(leaves, back), *parts)
 
-    def tuned(self, rule: "AbstractTuning") -> "Mixture":
+    def tuned(self, rule: AbstractTuning) -> "Mixture":
         """Each component under its own best prior; see `Gaussian.tuned`."""
         tuned = tuple(component.tuned(rule) for component in self.components if isinstance(component, Gaussian))
         if len(tuned) < len(self.components):

@@ -15,7 +15,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key, PRNGKeyArray, PyTree
 
-from marginax.curvature import AbstractCovariance, plan_for, pull_back
+from marginax.curvature import AbstractCovariance, output_jacobian
 from marginax.data import DataSpec
 from marginax.files import register
 from marginax.model import Model, Params
@@ -136,8 +136,7 @@ class LinearisedFunctions(AbstractFunctions):
 
     def outputs(self, x: Array) -> tuple[Float[Array, "n k"], Float[Array, "n k k"]]:
         """Mean and covariance of the outputs at some inputs."""
-        plan = plan_for(self.model, self.mean, x.shape[1:], x.dtype, self.moves)
-        mean, jacobian = pull_back(self.model, self.mean, plan, x, None, _each_output)
+        mean, jacobian = output_jacobian(self.model, self.mean, x, self.moves)
         covariance = self.covariance.spread(jacobian)
         return mean, 0.5 * (covariance + covariance.swapaxes(1, 2))
 
@@ -246,8 +245,3 @@ def _class_summary(link: AbstractLink, mean: Array, covariance: Array, noise: Ar
 
 def _lean(functions: LinearisedFunctions) -> LinearisedFunctions:
     return eqx.tree_at(lambda f: f.draws, functions, None)
-
-
-def _each_output(output: Array, y: Any, key: Any) -> Array:
-    del y, key
-    return jnp.eye(output.shape[0], dtype=output.dtype)

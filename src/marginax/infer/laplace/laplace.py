@@ -13,70 +13,21 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray, PyTree
 
-from marginax.curvature import (
-    GGN,
-    AbstractKind,
-    AbstractStructure,
-    BatchCurvature,
-    Cost,
-    Dense,
-    Diagonal,
-    Extent,
-    Kronecker,
-    Plan,
-    check_memory,
-    estimate,
-    plan_for,
-)
+from marginax.curvature import GGN, AbstractKind, AbstractStructure, Cost, Dense, Kronecker
 from marginax.data import Batch, as_source
 from marginax.files import register
-from marginax.infer.laplace.online import Online, OnlineTraining
+from marginax.infer.laplace.online import Online, OnlineTraining, Tune
+from marginax.infer.laplace.passes import LaplaceState, Passes
+from marginax.infer.laplace.tuning import Evidence, check_tunable, with_factors
 from marginax.infer.map import MAP
-from marginax.infer.method import AbstractMethod, Infos, Phase, check_count
+from marginax.infer.method import AbstractMethod, Infos, Phase
 from marginax.infer.training import begin_by_training, training_memory
-from marginax.model import AbstractSubset, All, Model, Params
-from marginax.posterior import AbstractPosterior, Evidence, Gaussian, Mixture, Mode, rescale, rescale_noise
-from marginax.posterior.tuning import check_tunable
+from marginax.model import AbstractModel, AbstractSubset, All
+from marginax.model.abstract import Params
+from marginax.posterior import AbstractPosterior, Gaussian, Mixture
 from marginax.predict import AbstractPredictive, Linearised
-
-
-@register("subset/largest_variance")
-class LargestVariance(eqx.Module):
-    """The weights of which the data say least, by their variances on the diagonal alone (Daxberger et al., 2021).
-
-    Args:
-        num_weights: how many.
-    """
-
-    num_weights: int
-
-    def __check_init__(self):
-        check_count("num_weights", self.num_weights)
-
-
-class LaplaceState(eqx.Module):
-    """The mode as it is found, then the curvature as it is summed."""
-
-    params: Params
-    training: PyTree
-    sums: PyTree
-    scout: Array | None
-    index: Array | None
-    num_turns: Array
-    count: Array
-    log_likelihood: Array
-    num_examples: Array
-    example: Array
-
-
-class LaplaceInfo(eqx.Module):
-    """How many examples the curvature has seen, and their log likelihood so far."""
-
-    num_seen: Array
-    log_likelihood: Array
 
 
 @register("method/laplace")
@@ -97,7 +48,7 @@ class Laplace(AbstractMethod):
     """
 
     structure: AbstractStructure = eqx.field(default_factory=Kronecker)
-    subset: AbstractSubset | LargestVariance = eqx.field(default_factory=All)
+    subset: AbstractSubset = eqx.field(default_factory=All)
     kind: AbstractKind = eqx.field(default_factory=GGN)
     predictive: AbstractPredictive = eqx.field(default_factory=Linearised)
     tuning: Evidence | Online | None = None
@@ -106,16 +57,16 @@ class Laplace(AbstractMethod):
     def __check_init__(self):
         for name, value, kind, example in (
             ("structure", self.structure, AbstractStructure, "mx.curvature.Kronecker()"),
-            ("subset", self.subset, AbstractSubset | LargestVariance, "mx.LastLayer()"),
+            ("subset", self.subset, AbstractSubset, "mx.LastLayer()"),
             ("kind", self.kind, AbstractKind, "mx.curvature.GGN()"),
             ("predictive", self.predictive, AbstractPredictive, "mx.predict.Linearised()"),
             ("tuning", self.tuning, Evidence | Online | None, "mx.infer.Evidence()"),
         ):
             if not isinstance(value, kind):
                 raise TypeError(f"{name} must be an object such as {example}, got {value!r}")
-        if isinstance(self.subset, LargestVariance) and not isinstance(self.structure, Dense):
-            raise ValueError("subset LargestVariance(...) needs structure=mx.curvature.Dense()")
-        if isinstance(self.tuning, Online) and isinstance(self.subset, LargestVariance):
+        if self.subset.num_chosen is not None and not isinstance(self.structure, Dense):
+            raise ValueError(f"subset {type(self.subset).__name__}(...) needs structure=mx.curvature.Dense()")
+        if isinstance(self.tuning, Online) and self.subset.num_chosen is not None:
             raise ValueError("tuning Online() needs whole leaves: use subset mx.All(), LastLayer() or Paths(...)")
         if isinstance(self.tuning, Online) and self.training is not None and self.training.needs_full_batch:
             raise ValueError("tuning Online() needs training by Adam or SGD: LBFGS remembers the prior before")
@@ -136,7 +87,7 @@ class Laplace(AbstractMethod):
             return self
         return eqx.tree_at(lambda m: m.training, self, None)
 
-    def cost(self, model: Model, data: Any) -> Cost:
+    def cost(self, model: AbstractModel, data: Any) -> Cost:
         """Memory and time of the curvature for a model and data, before anything is computed or allocated.
 
         >>> import marginax as mx
@@ -146,62 +97,44 @@ class Laplace(AbstractMethod):
         '15 TiB'
         """
         source = as_source(data, self.batch_size, model.read)
-        x, _ = source.examples(1)
         model.check(source)
-        params = model.init(source)
-        plan = self._plan(model, params, jnp.asarray(x[0]))
-        num_columns = self.kind.num_columns(model.output_size(x.shape[1:], x.dtype))
-        return estimate(self.structure, plan, Extent(source.spec.num_examples, source.batch_size, num_columns))
+        return self._passes.cost(model, source)
 
-    def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> LaplaceState:
+    def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> LaplaceState:
         """Start where the chain starts, with empty sums; an error where those would not fit in memory."""
-        plan, extent = self._plan(model, params, batch.x[0]), self._extent(model, batch)
-        check_memory(self.structure, plan, extent)
+        passes = self._passes
+        passes.check(model)
+        sums = passes.start(model, params, batch, key=key)
         if self.tuning is not None:
-            check_tunable(model, self._moves(model))
+            check_tunable(model, passes.plan(model, params, None).flags)
         training = None
         if self.training is not None:
             training = training_memory(self._training.init(model, params, batch, key=key))
-        scout = index = None
-        if isinstance(self.subset, LargestVariance):
-            total = sum(leaf.size for leaf in plan.leaves)
-            if self.subset.num_weights > total:
-                raise ValueError(f"num_weights must be at most {total}, all there are, got {self.subset.num_weights}")
-            scout = jnp.zeros(total)
-            index = jnp.zeros(self.subset.num_weights, jnp.int32)
-        sums = self.structure.empty(plan, extent, key=key)
         none, num = jnp.zeros((), jnp.int32), jnp.asarray(batch.num_examples, jnp.int32)
-        return LaplaceState(params, training, sums, scout, index, none, none, jnp.zeros(()), num, batch.x[0])
+        return LaplaceState(params, training, sums, none, none, jnp.zeros(()), num, passes.example(batch))
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """Train if asked, then one or more passes over the data; by turns for an online prior."""
         num_steps = -(-num_examples // batch_size)
-        look: tuple[Phase, ...] = ()
-        if isinstance(self.subset, LargestVariance):
-            look = (Phase("scout", num_steps, Scout(self).step), Phase("choose", 1, Choose(self).step))
-        for turn in range(self.structure.num_passes):
-            name = "curvature" if turn == 0 else f"curvature {turn + 1}"
-            look += (Phase(name, num_steps, Pass(self, self.structure.step_of(turn)).step),)
-            if turn + 1 < self.structure.num_passes:
-                look += (Phase(f"turn {turn + 1}", 1, Turn(self).step),)
+        passes = self._passes.phases(num_steps)
         if self.training is None:
-            return look
+            return passes
         train = begin_by_training(self._training, num_examples, batch_size)
         if not isinstance(self.tuning, Online):
-            return (train, *look)
+            return (train, *passes)
+        tune = Phase("tune", 1, Tune(self._passes, self.tuning).step)
         shares = self.tuning.shares(train.num_steps, num_steps)
         phases: tuple[Phase, ...] = ()
         for i, share in enumerate(shares):
             last = i + 1 == len(shares)
-            part = (replace(train, num_steps=share), *look, *(() if last else (Phase("tune", 1, Tune(self).step),)))
+            part = (replace(train, num_steps=share), *passes, *(() if last else (tune,)))
             phases += tuple(replace(phase, name=f"{phase.name} ({i + 1})") for phase in part)
         return phases
 
-    def posterior(self, model: Model, state: LaplaceState, draws: PyTree, infos: Infos) -> AbstractPosterior:
+    def posterior(self, model: AbstractModel, state: LaplaceState, draws: PyTree, infos: Infos) -> AbstractPosterior:
         """A normal per chain."""
         del draws, infos
-        num_turns = self.structure.num_passes - 1 + isinstance(self.subset, LargestVariance)
-        complete = np.asarray(state.num_turns) == num_turns
+        complete = np.asarray(state.num_passes) == self._passes.structure.num_passes - 1
         if not np.all(complete & (np.asarray(state.count) >= np.asarray(state.num_examples))):
             raise KeyboardInterrupt("interrupted before the curvature was known: there is no posterior yet")
         num_chains = np.shape(state.count)[0]
@@ -209,16 +142,10 @@ class Laplace(AbstractMethod):
         parts: list[AbstractPosterior] = [self._normal(model, state) for state in states]
         return parts[0] if len(parts) == 1 else Mixture(parts)
 
-    def mode(self, model: Model, state: LaplaceState) -> Mode:
-        """What the sums say of the place."""
-        plan = self._plan(model, state.params, state.example)
-        curvature = self.structure.result(state.sums, plan)
-        return Mode(curvature, state.log_likelihood, state.num_examples, self._moves(model), state.index)
-
-    def _normal(self, model: Model, state: LaplaceState) -> Gaussian:
+    def _normal(self, model: AbstractModel, state: LaplaceState) -> Gaussian:
         if isinstance(self.tuning, Online):
-            model = eqx.tree_at(lambda m: m.prior, model, rescale(model, state.training[1].log_factors))
-        mode, covariance = _finish(self, model, state)
+            model = with_factors(model, state.training[1].log_factors)
+        mode, covariance = _finish(self._passes, model, state)
         if not bool(jnp.all(covariance.variances() >= 0)):
             raise ValueError(
                 f"kind {type(self.kind).__name__}() plus the curvature of the prior is not positive here: this is no "
@@ -228,127 +155,16 @@ class Laplace(AbstractMethod):
         return posterior.tuned(self.tuning) if isinstance(self.tuning, Evidence) else posterior
 
     @property
+    def _passes(self) -> Passes:
+        return Passes.of(self.structure, self.subset, self.kind)
+
+    @property
     def _training(self) -> MAP | OnlineTraining:
         assert self.training is not None
         return OnlineTraining.of(self.training) if isinstance(self.tuning, Online) else self.training
 
-    def _moves(self, model: Model) -> tuple[bool, ...]:
-        if isinstance(self.subset, LargestVariance):
-            return (True,) * len(model.leaves)
-        return tuple(self.subset.select([leaf.path for leaf in model.leaves]))
-
-    def _plan(self, model: Model, params: Params, example: Array) -> Plan:
-        plan = plan_for(model, params, example.shape, example.dtype, self._moves(model))
-        return replace(plan, num_entries=self.subset.num_weights) if isinstance(self.subset, LargestVariance) else plan
-
-    def _extent(self, model: Model, batch: Batch) -> Extent:
-        outputs = model.output_size(batch.x.shape[1:], batch.x.dtype)
-        return Extent(batch.num_examples, batch.size, self.kind.num_columns(outputs))
-
-    def _look(self, model: Model, state: LaplaceState, batch: Batch, key: PRNGKeyArray, plan: Plan) -> BatchCurvature:
-        """The curvature of a batch; rows that belong to the next epoch count for nothing."""
-        weights = (state.count + jnp.arange(batch.size) < batch.num_examples).astype(batch.x.dtype)
-        index = None if plan.num_entries is None else state.index
-        return BatchCurvature(self.kind, model, state.params, plan, batch, weights, key, index)
-
 
 @eqx.filter_jit
-def _finish(method: Laplace, model: Model, state: LaplaceState):
-    mode = method.mode(model, state)
+def _finish(passes: Passes, model: AbstractModel, state: LaplaceState):
+    mode = passes.mode(model, state)
     return mode, mode.covariance(model, state.params)
-
-
-class Pass(eqx.Module):
-    """A pass over the data: the sums of the structure, and the log likelihood."""
-
-    method: Laplace
-    turn: int = eqx.field(static=True)
-
-    def step(
-        self, model: Model, state: LaplaceState, batch: Batch, *, key: PRNGKeyArray
-    ) -> tuple[LaplaceState, LaplaceInfo]:
-        """Add a batch."""
-        plan = self.method._plan(model, state.params, batch.x[0])
-        look = self.method._look(model, state, batch, key, plan)
-        sums = self.method.structure.add(state.sums, look, self.turn)
-        log_likelihood = state.log_likelihood + look.log_likelihood()
-        count = state.count + batch.size
-        new = eqx.tree_at(lambda s: (s.sums, s.count, s.log_likelihood), state, (sums, count, log_likelihood))
-        return new, LaplaceInfo(count, log_likelihood)
-
-
-class Turn(eqx.Module):
-    """What one pass leaves for the next."""
-
-    method: Laplace
-
-    def step(
-        self, model: Model, state: LaplaceState, batch: Batch, *, key: PRNGKeyArray
-    ) -> tuple[LaplaceState, LaplaceInfo]:
-        """Once, between passes."""
-        del model, batch, key
-        return _restarted(state, self.method.structure.turn(state.sums), state.num_turns + 1)
-
-
-class Scout(eqx.Module):
-    """A pass for the diagonal alone, by which weights are chosen."""
-
-    method: Laplace
-
-    def step(
-        self, model: Model, state: LaplaceState, batch: Batch, *, key: PRNGKeyArray
-    ) -> tuple[LaplaceState, LaplaceInfo]:
-        """Add a batch."""
-        assert state.scout is not None
-        plan = replace(self.method._plan(model, state.params, batch.x[0]), num_entries=None)
-        scout = Diagonal().add(state.scout, self.method._look(model, state, batch, key, plan))
-        count = state.count + batch.size
-        new = eqx.tree_at(lambda s: (s.scout, s.count), state, (scout, count))
-        return new, LaplaceInfo(count, state.log_likelihood)
-
-
-class Choose(eqx.Module):
-    """The weights of largest variance."""
-
-    method: Laplace
-
-    def step(
-        self, model: Model, state: LaplaceState, batch: Batch, *, key: PRNGKeyArray
-    ) -> tuple[LaplaceState, LaplaceInfo]:
-        """Once, after scouting."""
-        del batch, key
-        assert isinstance(self.method.subset, LargestVariance)
-        assert state.scout is not None
-        precision = ravel_pytree(model.prior_precision(state.params))[0] + state.scout
-        _, index = jax.lax.top_k(-precision, self.method.subset.num_weights)
-        new = eqx.tree_at(lambda s: s.index, state, jnp.sort(index).astype(jnp.int32))
-        return _restarted(new, state.sums, state.num_turns + 1)
-
-
-class Tune(eqx.Module):
-    """Prior precisions and noise of largest evidence, between two spells of training."""
-
-    method: Laplace
-
-    def step(
-        self, model: Model, state: LaplaceState, batch: Batch, *, key: PRNGKeyArray
-    ) -> tuple[LaplaceState, LaplaceInfo]:
-        """Once, after the curvature."""
-        assert isinstance(self.method.tuning, Online)
-        memory, extra = state.training
-        current = eqx.tree_at(lambda m: m.prior, model, rescale(model, extra.log_factors))
-        mode = self.method.mode(model, state)
-        factors = self.method.tuning.rule.factors(current, state.params, mode)
-        params, _ = rescale_noise(model, state.params, mode, factors.noise)
-        training = memory, extra.tuned(factors.prior)
-        new = eqx.tree_at(lambda s: (s.params, s.training), state, (params, training))
-        plan = self.method._plan(model, params, batch.x[0])
-        sums = self.method.structure.empty(plan, self.method._extent(model, batch), key=key)
-        return _restarted(new, sums, jnp.zeros_like(state.num_turns))
-
-
-def _restarted(state: LaplaceState, sums: PyTree, num_turns: Array) -> tuple[LaplaceState, LaplaceInfo]:
-    """The state before another pass."""
-    zero, none = jnp.zeros_like(state.log_likelihood), jnp.zeros_like(state.count)
-    new = eqx.tree_at(lambda s: (s.sums, s.num_turns, s.count, s.log_likelihood), state, (sums, num_turns, none, zero))
-    return new, LaplaceInfo(state.count, state.log_likelihood)

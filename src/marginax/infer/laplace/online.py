@@ -7,12 +7,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from marginax.data import Batch
 from marginax.files import register
+from marginax.infer.laplace.passes import LaplaceInfo, LaplaceState, Passes, restarted
+from marginax.infer.laplace.tuning import Evidence, rescale_noise, with_factors
 from marginax.infer.map import MAP
 from marginax.infer.method import check_count
 from marginax.infer.optimisers import AbstractOptimiser, Adam
 from marginax.infer.training import AbstractTraining
 from marginax.model import Model, Params
-from marginax.posterior import Evidence, rescale
 
 
 @register("tuning/online")
@@ -42,15 +43,15 @@ class Online(eqx.Module):
         return [-(-share // epoch) * epoch for share in (first, *[others] * self.num_rounds)]
 
 
-class Present(eqx.Module):
+class CurrentPrior(eqx.Module):
     """The prior as it is now: logs of factors by leaf, and whether the noise is still learned with the weights."""
 
     log_factors: Float[Array, " leaves"]
     learns_noise: Float[Array, ""]
 
-    def tuned(self, more: Float[Array, " leaves"]) -> "Present":
+    def tuned(self, more: Float[Array, " leaves"]) -> "CurrentPrior":
         """Other factors; from now on the noise is chosen by evidence too."""
-        return Present(self.log_factors + more, jnp.zeros_like(self.learns_noise))
+        return CurrentPrior(self.log_factors + more, jnp.zeros_like(self.learns_noise))
 
 
 @register("method/online_training")
@@ -66,18 +67,38 @@ class OnlineTraining(AbstractTraining):
         """As this one."""
         return cls(training.num_epochs, training.batch_size, training.optimiser)
 
-    def extra(self, model: Model, params: Params, *, key: PRNGKeyArray) -> Present:
+    def extra(self, model: Model, params: Params, *, key: PRNGKeyArray) -> CurrentPrior:
         """The prior as the user gave it."""
         del params, key
-        return Present(jnp.zeros(len(model.leaves)), jnp.ones(()))
+        return CurrentPrior(jnp.zeros(len(model.leaves)), jnp.ones(()))
 
     def objective(
-        self, model: Model, params: Params, batch: Batch, extra: Present, *, key: PRNGKeyArray
+        self, model: Model, params: Params, batch: Batch, extra: CurrentPrior, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
         """The log posterior under the present prior."""
-        model = eqx.tree_at(lambda m: m.prior, model, rescale(model, extra.log_factors))
+        model = with_factors(model, extra.log_factors)
         unknowns = {
             name: extra.learns_noise * value + stop_gradient((1 - extra.learns_noise) * value)
             for name, value in params.likelihood.items()
         }
         return model.log_density(Params(params.network, unknowns, params.prior), batch, key=key)
+
+
+class Tune(eqx.Module):
+    """Prior precisions and noise of largest evidence, between two spells of training."""
+
+    passes: Passes
+    tuning: Online
+
+    def step(
+        self, model: Model, state: LaplaceState, batch: Batch, *, key: PRNGKeyArray
+    ) -> tuple[LaplaceState, LaplaceInfo]:
+        """Once, after the curvature."""
+        memory, extra = state.training
+        mode = self.passes.mode(model, state)
+        factors = self.tuning.rule.factors(with_factors(model, extra.log_factors), state.params, mode)
+        params, _ = rescale_noise(model, state.params, mode, factors.noise)
+        training = memory, extra.tuned(factors.prior)
+        new = eqx.tree_at(lambda s: (s.params, s.training), state, (params, training))
+        sums = self.passes.start(model, params, batch, key=key)
+        return restarted(new, sums, jnp.zeros_like(state.num_passes))

@@ -13,6 +13,18 @@ from marginax.model.outcome import Outcome
 Unknowns = dict[str, Any]
 
 
+class NormalNoise(eqx.Module):
+    """Additive normal noise whose levels are unknowns.
+
+    Args:
+        log_scale: log standard deviation of each target.
+        power: to which the likelihood is raised: 1, or 1 / temperature.
+    """
+
+    log_scale: Float[Array, " targets"]
+    power: float | Array = 1.0
+
+
 class AbstractLikelihood(eqx.Module):
     """p(y | output of the network, unknowns)."""
 
@@ -58,6 +70,15 @@ class AbstractLikelihood(eqx.Module):
         """A matrix R with R R' the Fisher information of one example's outputs."""
         values, vectors = jnp.linalg.eigh(self.fisher(output[None], unknowns)[0])
         return vectors * jnp.sqrt(jnp.maximum(values, 0))
+
+    def noise(self, unknowns: Unknowns) -> NormalNoise | None:
+        """The normal noise whose level is learned, which the evidence can choose; None if there is no such noise."""
+        del unknowns
+
+    def with_noise(self, unknowns: Unknowns, log_scale: Float[Array, " targets"]) -> Unknowns:
+        """The unknowns with other levels of that noise."""
+        del log_scale
+        return unknowns
 
     def marginal(self, mean: Float[Array, "n k"], covariance: Float[Array, "n k k"], unknowns: Unknowns) -> Any:
         """The distribution of the target given normal outputs with these moments; None if there is no formula."""

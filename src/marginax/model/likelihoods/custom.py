@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Num
 
 from marginax.files import register
-from marginax.model.likelihoods.abstract import AbstractLikelihood, Unknowns
+from marginax.model.likelihoods.abstract import AbstractLikelihood, NormalNoise, Unknowns
 from marginax.model.outcome import Outcome
 
 
@@ -136,6 +136,14 @@ class Tempered(AbstractLikelihood):
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> Any:
         """As the likelihood inside: temperature is a choice about inference, not about the noise."""
         return self.likelihood.distribution(output, unknowns)
+
+    def noise(self, unknowns: Unknowns) -> NormalNoise | None:
+        """As the likelihood inside; residuals count 1 / temperature."""
+        inner = self.likelihood.noise(unknowns)
+        return None if inner is None else NormalNoise(inner.log_scale, inner.power / self.temperature)
+
+    def with_noise(self, unknowns: Unknowns, log_scale: Float[Array, " targets"]) -> Unknowns:
+        return self.likelihood.with_noise(unknowns, log_scale)
 
     def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
         """As the likelihood inside, divided by the temperature."""

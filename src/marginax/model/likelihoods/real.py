@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from marginax.files import register
 from marginax.model import distributions as dist
 from marginax.model.distributions import LogNormal
-from marginax.model.likelihoods.abstract import AbstractLikelihood, Unknowns, check_width
+from marginax.model.likelihoods.abstract import AbstractLikelihood, NormalNoise, Unknowns, check_width
 from marginax.model.normal_outputs import NormalOutputs
 from marginax.model.numpyro_distribution import from_numpyro
 from marginax.model.scale import FromNetwork, Positive, check_scale, initial_log_scale, log_prior_of_log
@@ -95,6 +95,12 @@ class Gaussian(AbstractLocationScale):
     def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
         """1 / s^2 for the mean; for a scale from the network also that of the raw scale."""
         return self.fisher_of(output, unknowns, 1.0, 2.0)
+
+    def noise(self, unknowns: Unknowns) -> NormalNoise | None:
+        return NormalNoise(unknowns["log_scale"]) if isinstance(self.scale, Positive) else None
+
+    def with_noise(self, unknowns: Unknowns, log_scale: Float[Array, " targets"]) -> Unknowns:
+        return {**unknowns, "log_scale": log_scale}
 
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.Normal:
         return dist.Normal(*self.location_and_scale(output, unknowns))

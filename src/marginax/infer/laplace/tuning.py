@@ -19,22 +19,13 @@ from jaxtyping import Array, Float, Int
 
 from marginax.curvature import AbstractCurvature
 from marginax.files import register
-from marginax.model import Model, Params
-from marginax.model.likelihoods import Gaussian as GaussianNoise
+from marginax.infer.method import check_count
+from marginax.model import AbstractModel, Model, Params, require_network
 from marginax.model.priors import FanIn, Normal, Rescaled
 from marginax.model.scale import Positive
-from marginax.posterior.gaussian import Gaussian
-from marginax.posterior.mode import Mode
+from marginax.posterior import AbstractTuning, Gaussian, Mode
 
 _LIMIT = 18.0  # factors stay within exp(-18) and exp(18)
-
-
-class AbstractTuning(eqx.Module):
-    """How prior precision and noise are chosen."""
-
-    @abc.abstractmethod
-    def tune(self, posterior: Gaussian) -> Gaussian:
-        """The posterior under the prior that is preferred."""
 
 
 class AbstractGrouping(eqx.Module):
@@ -50,7 +41,6 @@ class WholeNetwork(AbstractGrouping):
     """One factor for all weights."""
 
     def groups(self, paths: list[str]) -> list[int]:
-        """All the same."""
         return [0] * len(paths)
 
 
@@ -63,7 +53,6 @@ class PerLayer(AbstractGrouping):
     """
 
     def groups(self, paths: list[str]) -> list[int]:
-        """By parent."""
         parents = [path.rpartition("/")[0] for path in paths]
         order = list(dict.fromkeys(parents))
         return [order.index(parent) for parent in parents]
@@ -76,13 +65,25 @@ class Factors(eqx.Module):
     noise: Float[Array, ""]
 
 
+class Residuals(eqx.Module):
+    """Of targets with normal noise; tempered ones count for less, both here and there.
+
+    Args:
+        misfit: sum of their squares in units of the noise.
+        num: how many.
+    """
+
+    misfit: Float[Array, ""]
+    num: Float[Array, ""]
+
+
 @register("tuning/evidence")
 class Evidence(AbstractTuning):
     """The factors of largest evidence. Needs normal priors with fixed scales.
 
     Args:
         groups: leaves that share a factor: `PerLayer()` or `WholeNetwork()`.
-        noise: whether the noise of a Gaussian likelihood is tuned too, where it is learned.
+        noise: whether the level of normal noise is tuned too, where the likelihood has one that is learned.
         num_steps: of the fixed point.
     """
 
@@ -93,8 +94,7 @@ class Evidence(AbstractTuning):
     def __check_init__(self):
         if not isinstance(self.groups, AbstractGrouping):
             raise TypeError(f"groups must be mx.infer.PerLayer() or WholeNetwork(), got {self.groups!r}")
-        if isinstance(self.num_steps, bool) or not isinstance(self.num_steps, int) or self.num_steps < 1:
-            raise ValueError(f"num_steps must be an int >= 1, got {self.num_steps!r}")
+        check_count("num_steps", self.num_steps)
 
     def tune(self, posterior: Gaussian) -> Gaussian:
         """By the fixed point."""
@@ -107,20 +107,17 @@ class Evidence(AbstractTuning):
         paths = [leaf.path for leaf, moves in zip(model.leaves, mode.moves, strict=True) if moves]
         groups = iter(self.groups.groups(paths))
         by_leaf = jnp.array([next(groups) if moves else 0 for moves in mode.moves])
-        places = mode.places(params)
+        places = mode.places(params.network)
         sizes = [leaf.size for leaf in jax.tree.leaves(params.network)]
         of_weight = jnp.repeat(by_leaf, jnp.array(sizes), total_repeat_length=sum(sizes))[places]
         weights = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(params.network)])[places]
-        misfit, num_targets = _misfit(model, params, mode)
-        misfit = misfit if self.noise else None
         prior, noise = fixed_point(
             mode.curvature,
             mode.precision(model, params),
             weights,
             of_weight,
             max(self.groups.groups(paths)) + 1,
-            misfit,
-            mode.num_examples * num_targets,
+            _residuals(model, params, mode) if self.noise else None,
             self.num_steps,
         )
         return Factors(jnp.where(jnp.array(mode.moves), prior[by_leaf], 0.0), noise)
@@ -147,7 +144,6 @@ class HeldOut(AbstractTuning):
             raise ValueError(f"factors must be > 0, got {factors!r}")
 
     def tune(self, posterior: Gaussian) -> Gaussian:
-        """Try them all."""
         assert posterior.mode is not None
         moves, (x, y) = posterior.mode.moves, self.data
         best, chosen = -np.inf, posterior
@@ -171,8 +167,7 @@ def fixed_point(
     weights: Float[Array, " size"],
     groups: Int[Array, " size"],
     num_groups: int,
-    misfit: Float[Array, ""] | None,
-    num_targets: int | Array,
+    residuals: Residuals | None,
     num_steps: int,
 ) -> tuple[Float[Array, " groups"], Float[Array, ""]]:
     """Logs of the factors of largest evidence: of the prior's precision by group, and of the noise's precision.
@@ -183,8 +178,7 @@ def fixed_point(
         weights: at the mode.
         groups: of each weight.
         num_groups: how many there are.
-        misfit: sum of squared residuals in units of the noise, or None if the noise is known.
-        num_targets: how many residuals.
+        residuals: or None if the noise is known.
         num_steps: of the iteration.
     """
 
@@ -199,9 +193,9 @@ def fixed_point(
         variances = curvature.scaled(jnp.exp(noise)).covariance(scaled).variances()
         known = jnp.clip(size - by_group(scaled * variances), 1e-6 * size, size)
         prior = _towards(prior, jnp.log(known) - jnp.log(length + 1e-30))
-        if misfit is not None:
-            left = jnp.maximum(num_targets - known.sum(), 0.05 * num_targets)
-            noise = _towards(noise, jnp.log(left) - jnp.log(misfit + 1e-30))
+        if residuals is not None:
+            left = jnp.maximum(residuals.num - known.sum(), 0.05 * residuals.num)
+            noise = _towards(noise, jnp.log(left) - jnp.log(residuals.misfit + 1e-30))
         return prior, noise
 
     start = jnp.zeros(num_groups, weights.dtype), jnp.zeros((), weights.dtype)
@@ -216,8 +210,8 @@ def _towards(old: Array, new: Array) -> Array:
 def apply_factors(posterior: Gaussian, factors: Factors) -> Gaussian:
     """The posterior under the rescaled prior and noise; its mean stays."""
     assert posterior.mode is not None
-    model = posterior.model
-    new_model = eqx.tree_at(lambda m: m.prior, model, rescale(model, factors.prior))
+    model: Any = posterior.model
+    new_model = with_factors(model, factors.prior)
     mean, mode = rescale_noise(model, posterior.mean, posterior.mode, factors.noise)
     new = (new_model, mean, mode, _covariance(new_model, mean, mode))
     return eqx.tree_at(lambda p: (p.model, p.mean, p.mode, p.covariance), posterior, new)
@@ -228,30 +222,42 @@ def _covariance(model: Model, mean: Params, mode: Mode) -> Any:
     return mode.covariance(model, mean)
 
 
-def rescale(model: Model, log_factors: Float[Array, " leaves"]) -> Rescaled:
-    """The model's prior with its precisions multiplied; factors of factors multiply."""
+def with_factors(model: Any, log_factors: Float[Array, " leaves"]) -> Any:
+    """The model with the precisions of its prior multiplied; factors of factors multiply."""
     prior, before = model.prior, {}
     if isinstance(prior, Rescaled):
         prior, before = prior.prior, prior.log_factors
     logs = {leaf.path: log + before.get(leaf.path, 0.0) for leaf, log in zip(model.leaves, log_factors, strict=True)}
-    return Rescaled(prior, logs)
+    return eqx.tree_at(lambda m: m.prior, model, Rescaled(prior, logs))
 
 
 def rescale_noise(model: Model, params: Params, mode: Mode, log_factor: Float[Array, ""]) -> tuple[Params, Mode]:
     """Parameters and mode when the precision of the noise is multiplied."""
-    misfit, num_targets = _misfit(model, params, mode)
-    if misfit is None:
+    noise, residuals = model.likelihood.noise(params.likelihood), _residuals(model, params, mode)
+    if noise is None or residuals is None:
         return params, mode
     factor = jnp.exp(log_factor)
-    log_likelihood = mode.log_likelihood + 0.5 * (misfit * (1 - factor) + mode.num_examples * num_targets * log_factor)
-    unknowns = {"log_scale": params.likelihood["log_scale"] - 0.5 * log_factor}
+    log_likelihood = mode.log_likelihood + 0.5 * (residuals.misfit * (1 - factor) + residuals.num * log_factor)
+    unknowns = model.likelihood.with_noise(params.likelihood, noise.log_scale - 0.5 * log_factor)
     curvature = mode.curvature.scaled(factor)
     new = eqx.tree_at(lambda m: (m.curvature, m.log_likelihood), mode, (curvature, log_likelihood))
     return Params(params.network, unknowns, params.prior), new
 
 
-def check_tunable(model: Model, moves: tuple[bool, ...]) -> None:
+def _residuals(model: Model, params: Params, mode: Mode) -> Residuals | None:
+    """Read off the log likelihood, where the noise is normal and its level learned."""
+    noise = model.likelihood.noise(params.likelihood)
+    if noise is None:
+        return None
+    constant = noise.power * (mode.num_examples * jnp.sum(noise.log_scale + 0.5 * jnp.log(2 * jnp.pi)))
+    num = noise.power * (mode.num_examples * noise.log_scale.size)
+    return Residuals(-2.0 * (mode.log_likelihood + constant), num)
+
+
+def check_tunable(model: AbstractModel, moves: tuple[bool, ...]) -> None:
     """Raise unless the priors that matter are normal with fixed scales."""
+    require_network(model, "tuning")
+    assert isinstance(model, Model)
     for leaf, asked in zip(model.leaves, moves, strict=True):
         prior: Any = model.prior.prior.at(leaf.path) if isinstance(model.prior, Rescaled) else model.prior.at(leaf.path)
         scale = getattr(prior, "scale", None)
@@ -260,13 +266,3 @@ def check_tunable(model: Model, moves: tuple[bool, ...]) -> None:
             raise ValueError(
                 f"prior at {leaf.path} must be mx.priors.Normal with a fixed scale to be tuned by evidence, got {prior}"
             )
-
-
-def _misfit(model: Model, params: Params, mode: Mode) -> tuple[Float[Array, ""] | None, int]:
-    """Sum of squared residuals in units of the noise, where that is learned; read off the log likelihood."""
-    likelihood = model.likelihood
-    if not isinstance(likelihood, GaussianNoise) or not isinstance(likelihood.scale, Positive):
-        return None, 0
-    log_scale = params.likelihood["log_scale"]
-    constant = mode.num_examples * jnp.sum(log_scale + 0.5 * jnp.log(2 * jnp.pi))
-    return -2.0 * (mode.log_likelihood + constant), log_scale.size
