@@ -279,3 +279,8 @@ def _kind(layer: Any) -> LayerKind:
     kind = kind_of(layer)
     assert kind is not None
     return kind
+
+
+def _inputs_of(layer: Any, x: Array) -> Float[Array, "t i"]:
+    """What the rows of the layer's weight are multiplied with, for every place of the output."""
+    return _kind(layer).inputs(layer, x)
