@@ -97,10 +97,10 @@ def report(
 def _load(run: Path) -> Any:
     """The fitted estimator, or the advice to finish it."""
     from marginax import estimators
-    from marginax.cli.runs import FIT, is_finished
+    from marginax.cli.runs import FIT, fit_of
     from marginax.files import FileError
 
-    if not is_finished(run):
+    if not fit_of(run).finished:
         raise FileError(f"{run} is not finished: `marginax resume {run}` goes on")
     return estimators.load(run / FIT)
 
