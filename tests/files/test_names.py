@@ -1,12 +1,13 @@
 """Names in files are frozen: what was stored once is found for ever.
 
 A new class or function: add its name to names_in_files.txt, in alphabetical order. A name that is there is never
-removed or changed; the class behind it may be renamed and moved. If two classes become one, give the old name to the other by
-`files/format_1.py` or a table like it, and only then take its line out.
+removed or changed; the class behind it may be renamed and moved. If two classes become one,
+give the old name to the other by `files/format_1.py` or a table like it, and only then take its line out.
 """
 
 import importlib
 import pkgutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,13 @@ def registered():
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     known = registry._classes | registry._functions
-    return {name for name, thing in known.items() if thing.__module__.partition(".")[0] == "marginax"}
+    return {name for name, thing in known.items() if is_ours(thing)}
+
+
+def is_ours(thing):
+    """Whether it is defined in marginax, and not in an example of one of its docstrings."""
+    inside = thing.__module__.partition(".")[0] == "marginax"
+    return inside and getattr(sys.modules[thing.__module__], thing.__name__, None) is thing
 
 
 def complaint(names, frozen):
