@@ -9,6 +9,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
+from marginax._extras import require
 from marginax.files import RunDirectory, register
 
 Frame = Any  # of pandas
@@ -66,7 +67,7 @@ class HeldOut:
     @classmethod
     def load(cls, directory: Path) -> "HeldOut":
         """Read what `save` wrote."""
-        import pandas as pd
+        pd = require("pandas")
 
         setup = _directory(directory).read()
         target = setup.get("y")
@@ -82,7 +83,7 @@ def to_column(name: str, values: Frame) -> Column:
     >>> to_column("city", pd.Series(["Rome", None])).values
     ['Rome', None]
     """
-    from pandas.api import types
+    types = require("pandas.api.types")
 
     if types.is_datetime64_any_dtype(values.dtype):
         return Column(name, "date", values.to_numpy("datetime64[ns]").astype(np.int64))

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from marginax._extras import require
 from marginax.data import Arrays
 from marginax.estimators.choice import choose_method, method_named
 from marginax.estimators.columns import ColumnEncoder
@@ -160,7 +161,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
 
     def _table(self, X: Any, y: Any = "no_validation", *, fitting: bool) -> Any:
         """A DataFrame, checked as scikit-learn checks."""
-        import pandas as pd
+        pd = require("pandas")
 
         least = 2 if fitting else 1
         if isinstance(X, pd.DataFrame):
