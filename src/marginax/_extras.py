@@ -1,6 +1,7 @@
 """Libraries that not everybody needs, and what to install where one is missing."""
 
 import importlib
+import warnings
 from typing import Any
 
 EXTRAS = {
@@ -23,7 +24,9 @@ def require(name: str) -> Any:
     'pandas.api'
     """
     try:
-        return importlib.import_module(name)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing a major refactor", FutureWarning)
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in EXTRAS:
