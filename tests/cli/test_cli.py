@@ -152,7 +152,7 @@ def test_an_interrupted_fit_says_how_to_go_on(houses, folder, monkeypatch, house
     from marginax.estimators import BayesianRegressor
 
     def stop(self, X, y, *, directory):
-        (Path(directory) / "run").mkdir(parents=True)
+        (Path(directory) / "run" / "setup").mkdir(parents=True)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(BayesianRegressor, "fit", stop)

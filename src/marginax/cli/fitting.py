@@ -38,7 +38,7 @@ def fit(
     """
     output = Output(quiet, json, debug)
     with output.speaking():
-        from marginax.cli.runs import FIT, HeldOut, free_directory, has_begun, split
+        from marginax.cli.runs import FIT, HeldOut, fit_of, free_directory, split
         from marginax.data import read_table
         from marginax.estimators import BayesianClassifier, BayesianRegressor
 
@@ -62,7 +62,7 @@ def fit(
             with _interruptible(directory):
                 estimator.fit(found.x[~held_out], found.y[~held_out], directory=directory / FIT)
         finally:
-            if not has_begun(directory):
+            if not fit_of(directory).exists:
                 kept.remove(directory)
         output.note(estimator.reason_)
         _finish(estimator, kept, directory, output)
@@ -84,12 +84,12 @@ def resume(run: RunPath, quiet: Quiet = False, json: Json = False, debug: Debug 
 @contextlib.contextmanager
 def _interruptible(directory: Path) -> Iterator[None]:
     """Ctrl-C says how to go on, if there is something to go on with."""
-    from marginax.cli.runs import has_begun
+    from marginax.cli.runs import fit_of
 
     try:
         yield
     except KeyboardInterrupt:
-        if not has_begun(directory):
+        if not fit_of(directory).exists:
             raise
         raise _stopped(directory) from None
 

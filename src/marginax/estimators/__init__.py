@@ -2,6 +2,10 @@
 
 import os
 
+from marginax._extras import require
+
+require("sklearn")
+
 from marginax.estimators.choice import choose_method, method_named
 from marginax.estimators.classifier import BayesianClassifier
 from marginax.estimators.columns import ColumnEncoder
