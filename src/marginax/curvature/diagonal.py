@@ -89,6 +89,3 @@ class DiagonalCovariance(AbstractCovariance):
     def spread(self, jacobian: Jacobian) -> Float[Array, "n m m"]:
         variances = jnp.split(self.scale**2, np.cumsum([leaf.size for leaf in jacobian])[:-1])
         return sum_of([leaf.spread(part) for leaf, part in zip(jacobian, variances, strict=True)])
-
-    def dense(self) -> Float[Array, "size size"]:
-        return jnp.diag(self.scale**2)

@@ -1,5 +1,6 @@
 """Single weights, chosen by a first pass over the data."""
 
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -44,14 +45,14 @@ class SingleWeights(AbstractStructure):
 
     def add(self, sums: ChosenSums, batch: AbstractBatchCurvature, number: int = 0) -> ChosenSums:
         if number == 0:
-            return ChosenSums(Diagonal().add(sums.diagonal, batch), sums.index, sums.sums)
-        return ChosenSums(sums.diagonal, sums.index, self.structure.add(sums.sums, batch.of_weights(sums.index)))
+            return replace(sums, diagonal=Diagonal().add(sums.diagonal, batch))
+        return replace(sums, sums=self.structure.add(sums.sums, batch.of_weights(sums.index)))
 
     def same_as(self, number: int) -> int:
         return number
 
     def next_pass(self, sums: ChosenSums, precision: Float[Array, " size"]) -> ChosenSums:
-        return ChosenSums(sums.diagonal, self.subset.choose(precision + sums.diagonal), sums.sums)
+        return replace(sums, index=self.subset.choose(precision + sums.diagonal))
 
     def finalise(self, sums: ChosenSums, plan: Plan) -> AbstractCurvature:
         return self.structure.finalise(sums.sums, plan.of_weights(self._num(plan)))
