@@ -185,9 +185,8 @@ def test_training_without_noise_is_map():
 def test_what_comes_before_the_noise_is_computed_once_for_all_draws():
     """In the program for 7 draws, the first layer's product has no axis of draws, and the second's has."""
     posterior = mx.fit(curve_model(), (X, Y), MCDropout(0.1, num_epochs=1), key=0)
-    draws, _ = posterior.support(7, key=jax.random.key(0))
-    noisy = posterior.predictive_model()
-    program = jax.make_jaxpr(jax.vmap(lambda draw: noisy.predictive(draw, jnp.asarray(X)).mean))(draws)
+    noisy = posterior.functions(7, key=jax.random.key(0))
+    program = jax.make_jaxpr(jax.vmap(lambda draw: noisy.distribution(draw, jnp.asarray(X)).mean))(noisy.draws)
     shapes = [eqn.outvars[0].aval.shape for eqn in program.jaxpr.eqns if eqn.primitive.name == "dot_general"]
     assert len(shapes) == 3
     assert [7 in shape for shape in shapes] == [False, True, True]

@@ -271,9 +271,8 @@ def coin():
 def test_links_average_the_sigmoid_over_a_normal_logit(coin):
     posterior, x = coin
     at = np.r_[x[:5], 4 * x[:3]]
-    mean, covariance = (
-        np.asarray(v, np.float64) for v in posterior.linear_parts()[0][0].outputs(jnp.asarray(at, jnp.float32))
-    )
+    functions = posterior.functions(key=jax.random.key(0))
+    mean, covariance = (np.asarray(v, np.float64) for v in functions.outputs(jnp.asarray(at, jnp.float32)))
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
     logits = mean + np.sqrt(covariance[:, :, 0]) * nodes
     exact = (1 / (1 + np.exp(-logits))) @ weights / weights.sum()

@@ -263,7 +263,7 @@ def test_means_start_at_a_trained_network():
     start = mx.fit(problem.model, problem.data, mx.infer.MAP(num_epochs=2000, batch_size=None), key=0)
     method = VI(num_epochs=1, batch_size=None, optimiser=Adam(1e-6))
     mean, _ = flat_moments(mx.fit(problem.model, problem.data, method, init=start, key=1))
-    np.testing.assert_allclose(mean, ravel_pytree(start.centres(1))[0], atol=1e-5)
+    np.testing.assert_allclose(mean, ravel_pytree(start.starting_points(1))[0], atol=1e-5)
 
 
 @pytest.mark.slow

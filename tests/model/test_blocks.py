@@ -8,7 +8,7 @@ import pytest
 import marginax as mx
 from marginax._kernels.blocks import sum_over_rows
 from marginax.data import Batch
-from marginax.model import blocks
+from marginax._kernels import blocks
 
 
 def density(params, batch, model):

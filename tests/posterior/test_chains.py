@@ -67,7 +67,7 @@ def test_r_hat_and_effective_sizes_equal_those_of_arviz(name, seed):
 def test_blocks_of_quantities_do_not_change_the_numbers(monkeypatch):
     values = np.random.default_rng(0).normal(size=(3, 40, 25))
     whole = measure_convergence(values)
-    monkeypatch.setattr("marginax.posterior.convergence._BLOCK_BYTES", 16 * 3 * 40 * 4)
+    monkeypatch.setattr("marginax.evaluate.convergence._BLOCK_BYTES", 16 * 3 * 40 * 4)
     parts = measure_convergence(values)
     assert np.array_equal(whole.r_hat, parts.r_hat)
     assert np.array_equal(whole.tail_ess, parts.tail_ess)
@@ -319,7 +319,7 @@ def test_predictions_of_chains_are_those_of_each_network_whatever_the_chunk(monk
     assert outputs.shape == (3, 11, 5, 1)
     one = jax.tree.map(lambda leaf: jnp.asarray(leaf[2, 7]), posterior.params)
     np.testing.assert_allclose(outputs[2, 7], posterior.model.output(one, jnp.asarray(x)), rtol=1e-5)
-    monkeypatch.setattr("marginax.posterior.chains._CHUNK_BYTES", 8 * 4 * 7)  # 33 draws in chunks of 7
+    monkeypatch.setattr("marginax.predict.workload.CACHE_BYTES", 4 * 3 * 5 * 8 * 7)  # several chunks of draws
     np.testing.assert_allclose(chain_predictions(posterior, x), outputs, rtol=1e-5)
 
 

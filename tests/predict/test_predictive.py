@@ -8,7 +8,7 @@ import pytest
 
 from marginax.data import DataSpec
 from marginax.model import distributions as dist
-from marginax.predict import predict
+from marginax.predict import ParameterDraws, predict
 from marginax.predict.workload import chunk_size, chunk_sizes, measure_workload
 
 HIDDEN = 8
@@ -126,7 +126,8 @@ def test_leaves_without_rows_stay_small():
 
 def test_the_workload_sees_the_largest_intermediate():
     params = _params(4)
-    workload = measure_workload(Network(jnp.zeros(())), params, jax.ShapeDtypeStruct((1, 3), jnp.float32))
+    functions = ParameterDraws(Network(jnp.zeros(())), params)
+    workload = measure_workload(functions, jax.ShapeDtypeStruct((1, 3), jnp.float32))
     assert workload.numbers_per_row == HIDDEN
     assert workload.numbers_per_draw == 3 * HIDDEN + HIDDEN + 1
     assert workload.row_axes == (True, False)

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import numpy as np
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray
 
 from marginax._keys import Key
 from marginax.calibrate.calibrator import AbstractCalibrator
@@ -11,7 +10,7 @@ from marginax.data import DataSpec
 from marginax.files import register
 from marginax.model import Model, Params
 from marginax.posterior import AbstractPosterior, FitRecord, Summary
-from marginax.posterior.posterior import LinearParts
+from marginax.predict import AbstractFunctions
 
 
 @register("posterior/calibrated")
@@ -73,20 +72,14 @@ class Calibrated(AbstractPosterior):
     def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:
         return self.posterior.sample_params(num, key=key)
 
-    def draw_networks(self, num: int, *, key: PRNGKeyArray) -> Any:
-        return self.posterior.draw_networks(num, key=key)
+    def draw(self, num: int, *, key: PRNGKeyArray) -> Any:
+        return self.posterior.draw(num, key=key)
 
-    def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[PyTree, np.ndarray | None]:
-        return self.posterior.support(num, key=key)
+    def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> AbstractFunctions:
+        return self.posterior.functions(num, key=key)
 
-    def centres(self, num: int) -> Params:
-        return self.posterior.centres(num)
-
-    def linear_parts(self) -> LinearParts | None:
-        return self.posterior.linear_parts()
-
-    def predictive_model(self) -> Any:
-        return self.posterior.predictive_model()
+    def starting_points(self, num: int) -> Params:
+        return self.posterior.starting_points(num)
 
     @property
     def is_point(self) -> bool:

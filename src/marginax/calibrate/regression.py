@@ -15,8 +15,8 @@ from marginax.evaluate.calibration import pit
 from marginax.evaluate.inputs import Normals, Numbers, Samples, as_numbers, as_targets
 from marginax.files import register
 from marginax.model.distributions import Normal
+from marginax.model.normal_outputs import NormalOutputs
 from marginax.predict import RegressionPrediction
-from marginax.predict.normal_outputs import NormalOutputs
 from marginax.predict.recalibrated import RecalibratedPrediction
 
 _MOST = 8.0  # of the log factor beyond that of a normal, either way

@@ -16,13 +16,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.extend.core import get_opaque_trace_state
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from marginax.curvature.jacobians import Jacobian, Outer, Plain, Zero
 from marginax.model import AbstractModel, Model
 from marginax.model.abstract import Params
-from marginax.nets.convolution import Conv2d
-from marginax.nets.layers import is_layer, layers_of, replace_layers
+from marginax.nets.layers import LayerKind, is_layer, kind_of, layers_of, replace_layers
 
 Shape = tuple[int, ...]
 Columns = Callable[[Array, Any, Any], Float[Array, "k m"]]
@@ -249,15 +248,6 @@ def _trace_now() -> Any:
     return get_opaque_trace_state(convention="nnx")
 
 
-def _is_plain(layer: Any) -> bool:
-    """Whether the layer is a product of its weight with its input, or with patches of it."""
-    if isinstance(layer, eqx.nn.Linear):
-        return layer.in_features != "scalar" and layer.out_features != "scalar"
-    if isinstance(layer, eqx.nn.Conv):
-        return layer.groups == 1 and layer.padding_mode == "ZEROS" and not isinstance(layer.padding, str)
-    return isinstance(layer, Conv2d)
-
-
 def _calls(model: Model, params: Params, x: Any, paths: list[str]) -> tuple[list[str], list[tuple[Shape, ...]]]:
     """Names of all layers, and shapes of their outputs in their calls: none if not called, or in a scan, or odd."""
     nodes = jax.tree_util.tree_leaves_with_path(model.network, is_leaf=is_layer)
@@ -265,7 +255,7 @@ def _calls(model: Model, params: Params, x: Any, paths: list[str]) -> tuple[list
     heard: dict[int, list[tuple[bool, Shape]]] = {
         i: []
         for i, (name, layer) in enumerate(zip(names, layers_of(model.network), strict=True))
-        if _is_plain(layer) and any(path.startswith(f"{name}/") for path in paths)
+        if _kind(layer).is_product(layer) and any(path.startswith(f"{name}/") for path in paths)
     }
 
     def forward(params: Params, x: Array) -> Array:
@@ -283,23 +273,7 @@ def _by_place(columns: Float[Array, "m o *places"]) -> Float[Array, "m t o"]:
     return flat.swapaxes(1, 2)
 
 
-def _inputs_of(layer: Any, x: Array) -> Float[Array, "t i"]:
-    """What the rows of the layer's weight are multiplied with, for every place of the output."""
-    if isinstance(layer, eqx.nn.Linear):
-        return x[None]
-    return _patches(x, layer.weight.shape[2:], layer.stride, layer.padding, getattr(layer, "dilation", None))
-
-
-def _patches(x: Array, kernel: Shape, stride: Any, padding: Any, dilation: Any) -> Float[Array, "t i"]:
-    """The patches of an image that a convolution sees, raveled as its weight is."""
-    dilation = dilation or (1,) * len(kernel)
-    x = jnp.pad(x, [(0, 0), *padding])
-    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
-    out = [(n - span) // s + 1 for n, span, s in zip(x.shape[1:], spans, stride, strict=True)]
-    parts: list[PyTree] = []
-    for offset in itertools.product(*(range(k) for k in kernel)):
-        corner = [o * d for o, d in zip(offset, dilation, strict=True)]
-        ends = [c + (n - 1) * s + 1 for c, n, s in zip(corner, out, stride, strict=True)]
-        parts.append(jax.lax.slice(x, (0, *corner), (x.shape[0], *ends), (1, *stride)))
-    stacked = jnp.stack(parts, axis=1)  # channels, kernel, places
-    return stacked.reshape(x.shape[0] * len(parts), -1).T
+def _kind(layer: Any) -> LayerKind:
+    kind = kind_of(layer)
+    assert kind is not None
+    return kind

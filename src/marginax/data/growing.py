@@ -36,7 +36,6 @@ class GrowingMinibatches(AbstractSource):
     batch_size: int = eqx.field(static=True)
 
     def __init__(self, data: Any, batch_size: int, capacity: int):
-        """Fill the buffer."""
         data = as_arrays(data)
         num = data.num_examples
         for name, value, least in (("batch_size", batch_size, 1), ("capacity", capacity, num)):
@@ -55,7 +54,6 @@ class GrowingMinibatches(AbstractSource):
         return DataSpec(spec.x_shape, spec.y_shape, int(self.count), spec.scaling)
 
     def batch(self, step: Int[Array, ""] | int, *, key: PRNGKeyArray) -> Batch:
-        """The rows of a step, gathered."""
         num = jnp.asarray(self.count, jnp.uint32)
         rows = rows_of_step(step, self.batch_size, num, key=key)
         return Batch(gather(self.data.tree, rows), rows, jnp.asarray(self.count, jnp.int32))

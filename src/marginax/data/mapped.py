@@ -57,7 +57,6 @@ class MappedFiles(AbstractSource):
 
     @property
     def spec(self) -> DataSpec:
-        """Shapes, size and scaling."""
         x, y = _open(self.x_path, "x_path"), _open(self.y_path, "y_path")
         return DataSpec(x.shape[1:], y.shape[1:], len(x), self.scaling)
 
@@ -70,7 +69,6 @@ class MappedFiles(AbstractSource):
         return Batch((jnp.asarray(batch_x), jnp.asarray(batch_y)), jnp.asarray(rows), len(x))
 
     def examples(self, num: int) -> tuple[np.ndarray, np.ndarray]:
-        """The first rows."""
         x, y = _open(self.x_path, "x_path"), _open(self.y_path, "y_path")
         return self._read(x, y, np.arange(min(num, len(x))))
 

@@ -112,7 +112,6 @@ class FullBatch(AbstractSource):
         return self.data.spec
 
     def batch(self, step: Int[Array, ""] | int, *, key: PRNGKeyArray) -> Batch:
-        """All rows, in their order."""
         del step, key
         num = self.data.num_examples
         return Batch(jax.tree.map(jnp.asarray, self.data.tree), jnp.arange(num), num)
@@ -156,7 +155,6 @@ class Minibatches(AbstractSource):
         return rows_of_step(step, self.batch_size, self.data.num_examples, key=key)
 
     def batch(self, step: Int[Array, ""] | int, *, key: PRNGKeyArray) -> Batch:
-        """The rows of a step, gathered."""
         rows = self.rows(step, key=key)
         return Batch(gather(self.data.tree, rows), rows, self.data.num_examples)
 

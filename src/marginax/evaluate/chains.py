@@ -1,31 +1,28 @@
 """Do the chains of a posterior agree? In weights, in predictions, and by what their sampler recorded."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Num
+from jaxtyping import Array, Bool, Float, Num, PyTree
 
 from marginax.evaluate.chain_diagnostics import ChainDiagnostics
 from marginax.evaluate.convergence import fraction_of_energy, measure_convergence
-from marginax.model.distributions import Categorical
-
-if TYPE_CHECKING:
-    from marginax.posterior.posterior import AbstractPosterior
+from marginax.model import Outcome
+from marginax.posterior import AbstractPosterior, Draws
+from marginax.predict import AbstractFunctions, DrawLoop
+from marginax.predict.loop import components
 
 _LEAST_DRAWS = 10
 _MOST_WEIGHTS = 200
 _MOST_SCALES = 32
 _MOST_OUTPUTS = 512
-_CHUNK_BYTES = 64 * 2**20  # of parameters that are brought to the device at once
 _LEAST_ACCEPTANCE = 0.01
 _APART = 3.0  # standard deviations between the means of chains that are in separate modes
 
 
-def diagnose_chains(posterior: "AbstractPosterior", x: Any = None) -> ChainDiagnostics:
+def diagnose_chains(posterior: AbstractPosterior, x: Any = None) -> ChainDiagnostics:
     """R-hat and effective sample sizes in weights and in predictions, and how the sampler fared.
 
     Args:
@@ -40,8 +37,6 @@ def diagnose_chains(posterior: "AbstractPosterior", x: Any = None) -> ChainDiagn
     >>> found.weights.worst_r_hat < 1.02, found.warnings
     (True, ())
     """
-    from marginax.posterior.draws import Draws
-
     if not isinstance(posterior, Draws):
         raise TypeError(f"posterior must be made of draws to have chains, got {posterior.describe()}")
     if posterior.num_draws < _LEAST_DRAWS:
@@ -52,7 +47,7 @@ def diagnose_chains(posterior: "AbstractPosterior", x: Any = None) -> ChainDiagn
         outputs = chain_predictions(posterior, x)
         outputs = outputs.reshape(*outputs.shape[:2], -1)
         outputs = outputs[:, :, _spread(outputs.shape[2], _MOST_OUTPUTS)]
-    stats = {name: np.asarray(value) for name, value in sample_info(posterior).items()}
+    stats = {name: np.asarray(value) for name, value in posterior.sample_info.items()}
     acceptance = _chain_means(stats.get("acceptance"))
     frozen = _frozen(weights, acceptance)
     density = stats.get("log_density")
@@ -78,10 +73,8 @@ def diagnose_chains(posterior: "AbstractPosterior", x: Any = None) -> ChainDiagn
     )
 
 
-def chain_lines(posterior: "AbstractPosterior") -> tuple[list[str], list[str]]:
+def chain_lines(posterior: AbstractPosterior) -> tuple[list[str], list[str]]:
     """Lines and warnings about the chains of a posterior, empty where there is nothing to compare."""
-    from marginax.posterior.draws import Draws
-
     if not isinstance(posterior, Draws) or posterior.num_draws < _LEAST_DRAWS:
         return [], []
     found = diagnose_chains(posterior)
@@ -99,14 +92,7 @@ def diagnose(values: np.ndarray) -> tuple[float, float]:
     return found.worst_r_hat, found.smallest_bulk_ess
 
 
-def sample_info(posterior: "AbstractPosterior") -> dict[str, np.ndarray]:
-    """What the sampler recorded while it drew: arrays with axes (chain, step), empty where there is none."""
-    chains = getattr(posterior, "num_chains", None)
-    info = posterior.record.info.get("sample", {})
-    return {name: value for name, value in info.items() if value.ndim == 2 and value.shape[0] == chains and value.size}
-
-
-def chain_predictions(posterior: "AbstractPosterior", x: Any = None) -> Float[np.ndarray, "chain draw n k"]:
+def chain_predictions(posterior: AbstractPosterior, x: Any = None) -> Float[np.ndarray, "chain draw n k"]:
     """The network's outputs at inputs, by chain and draw: what to plot, and where to compare chains.
 
     Outputs are as the model sees them; for classes they are log probabilities, since a shift of all logits means
@@ -116,44 +102,32 @@ def chain_predictions(posterior: "AbstractPosterior", x: Any = None) -> Float[np
         posterior: one that is made of draws.
         x: inputs in the units of the data; by default 32 of the training inputs.
     """
-    from marginax.posterior.draws import Draws
-    from marginax.posterior.posterior import merge_axes
-
     if not isinstance(posterior, Draws):
         raise TypeError(f"posterior must be made of draws to have chains, got {posterior.describe()}")
+    spec = None
     if x is not None:
-        if posterior.spec is None:
-            raise ValueError("this posterior was not made by mx.fit and has no data spec: pass spec= when building it")
-        x = posterior.spec.check_x(x)
-        x = x if posterior.spec.scaling is None else posterior.spec.scaling.transform_x(x)
+        spec = posterior.data_spec()
+        x = spec.check_x(x)
     elif posterior.record.probes is not None:
         x = posterior.record.probes
     else:
         raise ValueError("x must be given: this posterior's record holds no inputs")
-    flat = jax.tree.map(lambda leaf: merge_axes(np.asarray(leaf)), posterior.params)  # views, also of mapped files
-    total = posterior.num_chains * posterior.num_draws
-    size = sum(leaf.nbytes for leaf in jax.tree.leaves(flat)) / total
-    chunk = int(np.clip(_CHUNK_BYTES // max(size, 1), 1, total))
-    most = int(np.clip(4096 // len(x), 1, min(64, chunk)))
-    together = max(num for num in range(1, most + 1) if chunk % num == 0)  # no rest, which would be compiled, too
-    together = together if 4 * together > most else most
-    parts = []
-    for start in range(0, total, chunk):  # the last chunk reaches back, so that all have one shape
-        begin = min(start, total - chunk)
-        part = jax.tree.map(lambda leaf, i=begin: jnp.asarray(leaf[i : i + chunk]), flat)
-        parts.append(np.asarray(_outputs(posterior.model, part, jnp.asarray(x), together))[start - begin :])
-    outputs = np.concatenate(parts)
+    functions = _Outputs(posterior.model, jax.tree.map(np.asarray, posterior.flat()))
+    (outputs,) = DrawLoop(functions, x, spec=spec).collect(components)
     return outputs.reshape(posterior.num_chains, posterior.num_draws, *outputs.shape[1:])
 
 
-@eqx.filter_jit
-def _outputs(model, params, x, together):
-    def output(p):
-        raw = model.output(p, x)
-        is_class = isinstance(model.likelihood.distribution(raw, p.likelihood), Categorical)
-        return jax.nn.log_softmax(raw) if is_class else raw
+class _Outputs(AbstractFunctions):
+    """Networks, as functions that give their outputs."""
 
-    return jax.lax.map(output, params, batch_size=together)
+    model: Any
+    draws: PyTree
+    log_weights: np.ndarray | None = None
+
+    def distribution(self, draw: PyTree, x: Array) -> Float[Array, "n k"]:
+        raw = self.model.output(draw, x)
+        is_class = self.model.likelihood.outcome(raw.shape[-1]) is Outcome.CLASS and raw.shape[-1] > 1
+        return jax.nn.log_softmax(raw) if is_class else raw
 
 
 def find_modes(

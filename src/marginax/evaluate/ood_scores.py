@@ -11,13 +11,11 @@ from scipy import special
 
 from marginax.data.arrays import as_numeric
 from marginax.evaluate.out_of_distribution import AbstractOODScore
-from marginax.model.likelihoods import Bernoulli, Categorical
+from marginax.model import Outcome
 from marginax.nets.layers import layers_of, replace_layers
 from marginax.posterior import AbstractPosterior
-from marginax.predict.workload import chunk_size, chunk_sizes, measure_workload
-
-_MAX_BYTES = 256 * 2**20
-_ROWS = 1024
+from marginax.predict import AbstractFunctions, DrawLoop
+from marginax.predict.loop import components
 
 
 class Energy(AbstractOODScore):
@@ -38,7 +36,8 @@ class Energy(AbstractOODScore):
     def scores(self, posterior: AbstractPosterior, x: Any) -> Float[np.ndarray, " n"]:
         """From the posterior's draws, or for linearised predictions its means."""
         logits = mean_logits(posterior, x)[:, None]
-        if isinstance(posterior.model.likelihood, Bernoulli):
+        model: Any = posterior.model
+        if logits.shape[2] == 1 or model.likelihood.outcome(logits.shape[2]) is Outcome.LABELS:
             logits = logits[:, 0, :, None] * np.array([-0.5, 0.5])
         total = np.asarray(special.logsumexp(logits / self.temperature, axis=-1))
         return -self.temperature * total.mean(axis=1)
@@ -106,17 +105,13 @@ def features(posterior: AbstractPosterior, x: Any) -> Float[np.ndarray, "n f"]:
         posterior: whose first network is asked.
         x: inputs, as in the training data.
     """
-    params = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), posterior.centres(1))
-    network = eqx.nn.inference_mode(posterior.model.network_of(params))
-    if not layers_of(network):
-        raise TypeError(f"network must have linear or convolutional layers to have features: {type(network).__name__}")
-    inputs = _standard_inputs(posterior, x)
-    size = chunk_size(len(inputs), _ROWS)
-    parts = []
-    for start in range(0, len(inputs), size):
-        rows = np.minimum(np.arange(start, start + size), len(inputs) - 1)
-        parts.append(np.asarray(_last_inputs(network, jnp.asarray(inputs[rows])), np.float64)[: len(inputs) - start])
-    return np.concatenate(parts)
+    model: Any = posterior.model
+    if not layers_of(model.network):
+        kind = type(model.network).__name__
+        raise TypeError(f"network must have linear or convolutional layers to have features: {kind}")
+    spec = posterior.data_spec()
+    (found,) = DrawLoop(_Features(model, posterior.starting_points(1)), spec.check_x(x), spec=spec).collect(components)
+    return found[0].astype(np.float64)
 
 
 def mean_logits(posterior: AbstractPosterior, x: Any) -> Float[np.ndarray, "n k"]:
@@ -126,39 +121,39 @@ def mean_logits(posterior: AbstractPosterior, x: Any) -> Float[np.ndarray, "n k"
         posterior: of classes.
         x: inputs, as in the training data.
     """
-    model = posterior.model
-    if not isinstance(model.likelihood, Categorical | Bernoulli):
-        raise TypeError(
-            f"posterior must be of classes for Energy(), got {type(model.likelihood).__name__} targets: use Std()"
-        )
-    inputs = _standard_inputs(posterior, x)
-    linear = posterior.linear_parts()
-    if linear is not None:
-        parts, log_weights = linear[:2]
-        predictive, params = model, jax.tree.map(lambda *leaves: jnp.stack(leaves), *(part.mean for part in parts))
-    else:
-        key = jax.random.key(0) if posterior.key is None else posterior.key
-        predictive, (params, log_weights) = posterior.predictive_model(), posterior.support(None, key=key)
-    num = jax.tree.leaves(params)[0].shape[0]
-    weights = np.full(num, 1 / num) if log_weights is None else np.exp(log_weights - np.logaddexp.reduce(log_weights))
-    workload = measure_workload(predictive, params, jax.eval_shape(lambda: jnp.asarray(inputs[:1])))
-    draw_size, row_size = chunk_sizes(num, len(inputs), workload, _MAX_BYTES)
-    total = np.zeros((len(inputs), workload.outcome.logits.shape[-1]))
-    for begin in range(0, num, draw_size):
-        chosen = np.minimum(np.arange(begin, begin + draw_size), num - 1)
-        share = np.where(np.arange(begin, begin + draw_size) < num, weights[chosen], 0.0)
-        some = jax.tree.map(lambda leaf, chosen=chosen: jnp.asarray(leaf[chosen]), params)
-        for start in range(0, len(inputs), row_size):
-            rows = np.minimum(np.arange(start, start + row_size), len(inputs) - 1)
-            part = np.asarray(_weighted_logits(predictive, some, jnp.asarray(inputs[rows]), jnp.asarray(share)))
-            total[start : start + row_size] += part[: len(inputs) - start]
+    spec = posterior.data_spec()
+    functions = posterior.functions(key=posterior.prediction_key()).centred()
+    loop = DrawLoop(functions, spec.check_x(x), spec=spec)
+    if not loop.like.outcome.is_class:
+        kind = type(loop.like).__name__
+        raise TypeError(f"posterior must be of classes for Energy(), got {kind} targets: use Std()")
+    total = np.zeros((loop.num_rows, loop.like.logits.shape[-1]))
+    for _, rows, part in loop.run(_weighted_logits):
+        total[rows] += np.asarray(part)[: rows.stop - rows.start]
     return total
 
 
-@eqx.filter_jit
-def _weighted_logits(model: Any, params: PyTree, x: Array, weights: Array) -> Float[Array, "n k"]:
-    logits = eqx.filter_vmap(lambda p: model.predictive(p, x, key=None).logits)(params)
-    return jnp.tensordot(weights.astype(logits.dtype), logits, axes=1)
+def _weighted_logits(distributions: PyTree, log_weights: Array) -> Float[Array, "n k"]:
+    logits = distributions.logits
+    return jnp.tensordot(jnp.exp(log_weights).astype(logits.dtype), logits, axes=1)
+
+
+class _Features(AbstractFunctions):
+    """Networks, as functions that give the input of the layer that is called last."""
+
+    model: Any
+    draws: PyTree
+    log_weights: np.ndarray | None = None
+
+    def distribution(self, draw: PyTree, x: Array) -> Float[Array, "n f"]:
+        network = eqx.nn.inference_mode(self.model.network_of(draw))
+
+        def one(x: Array) -> Array:
+            heard: list[Array] = []
+            replace_layers(network, [_Listener(layer, heard) for layer in layers_of(network)])(x)
+            return heard[-1].ravel()
+
+        return jax.vmap(one)(x)
 
 
 class _Listener(eqx.Module):
@@ -173,28 +168,12 @@ class _Listener(eqx.Module):
         return self.layer(x)
 
 
-@eqx.filter_jit
-def _last_inputs(network: Any, xs: Array) -> Float[Array, "n f"]:
-    def one(x: Array) -> Array:
-        heard: list[Array] = []
-        replace_layers(network, [_Listener(layer, heard) for layer in layers_of(network)])(x)
-        return heard[-1].ravel()
-
-    return jax.vmap(one)(xs)
-
-
-def _standard_inputs(posterior: AbstractPosterior, x: Any) -> np.ndarray:
-    if posterior.spec is None:
-        raise ValueError("this posterior was not made by mx.fit and has no data spec: pass spec= when building it")
-    x = posterior.spec.check_x(x)
-    scaling = posterior.spec.scaling
-    return np.asarray(x if scaling is None else scaling.transform_x(x))
-
-
 def _classes_of(posterior: AbstractPosterior, y: Any, num: int) -> np.ndarray:
     """Labels, or one class for everything where targets are not labels."""
     targets = as_numeric(y, name="the y of data")
     if len(targets) != num:
         raise ValueError(f"data must have as many targets as inputs, {num}, got {len(targets)}")
-    of_classes = isinstance(posterior.model.likelihood, Categorical | Bernoulli) and targets.size == num
+    model, spec = posterior.model, posterior.data_spec()
+    outcome = model.likelihood.outcome(model.output_size(spec.x_shape, jax.dtypes.canonicalize_dtype(np.float64)))
+    of_classes = outcome.is_class and targets.size == num
     return targets.reshape(num).astype(int) if of_classes else np.zeros(num, int)

@@ -156,7 +156,7 @@ def starting_points(model: AbstractModel, params: Params, init: Any, num_chains:
         return _fresh_starts(model, params, num_chains, key)
     if isinstance(init, AbstractPosterior):
         # by way of the host: arrays that are bound to a device would be compiled for anew
-        centres = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), init.centres(num_chains))
+        centres = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), init.starting_points(num_chains))
         return model.take_over(params, centres)
     return model.start_at(init, params, num_chains)
 

@@ -130,6 +130,11 @@ class AbstractModel(eqx.Module):
         return params
 
     @property
+    def draw_name(self) -> str:
+        """What a draw is called when people are told about it."""
+        return "draw"
+
+    @property
     def structure(self) -> list[list[Any]]:
         """Names and shapes of the unknowns, by which a model that is not in a file is recognised; [] if not known."""
         return []

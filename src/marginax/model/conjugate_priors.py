@@ -39,11 +39,9 @@ class LogGamma(AbstractPrior):
         return jnp.sum(constant + alpha * value - self.rate * jnp.exp(value))
 
     def expected_log_prob(self, mean: Array, scale: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
-        """By the mean of a log-normal."""
         return self.log_prob(mean, leaf, hyper) - jnp.sum(self.rate * jnp.exp(mean) * jnp.expm1(0.5 * scale**2))
 
     def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
-        """The log of gamma numbers."""
         del hyper
         return jax.random.loggamma(key, self.concentration, leaf.shape) - jnp.log(self.rate)
 

@@ -54,7 +54,6 @@ class Density(AbstractModel):
         return jnp.zeros((), jax.tree.leaves(params)[0].dtype)
 
     def log_likelihood(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, " b"]:
-        """The log density, as one example."""
         del batch, key
         return self.log_prob(params)[None]
 
@@ -66,7 +65,6 @@ class Density(AbstractModel):
             raise ValueError(f"log_prob must be finite at start, got {value}")
 
     def read(self, data: Any) -> Rows:
-        """There are none."""
         if data is not None:
             raise ValueError("data must be None for mx.Density: the log density is a function of the unknowns alone")
         return Rows(None)

@@ -62,5 +62,10 @@ class AbstractDistribution(eqx.Module):
         """The distribution of shift + factor * Y."""
         raise self._missing("affine")
 
+    @property
+    def class_logits(self) -> Array | None:
+        """Logits of the classes along the last axis, if values are one of several classes."""
+        return None
+
     def _missing(self, name: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__} has no {name}")

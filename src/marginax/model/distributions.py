@@ -210,6 +210,13 @@ class Bernoulli(AbstractDistribution):
     logits: Array = eqx.field(converter=as_floating)
 
     @property
+    def class_logits(self) -> Array | None:
+        """Of no and yes, where there is one question."""
+        if self.logits.shape[-1:] != (1,):
+            return None
+        return jnp.concatenate([jnp.zeros_like(self.logits), self.logits], axis=-1)
+
+    @property
     def mean(self) -> Array:
         return jax.nn.sigmoid(self.logits)
 
@@ -238,6 +245,10 @@ class Categorical(AbstractDistribution):
 
     outcome: ClassVar[Outcome] = Outcome.CLASS
     logits: Array = eqx.field(converter=as_floating)
+
+    @property
+    def class_logits(self) -> Array:
+        return self.logits
 
     @property
     def log_probs(self) -> Array:

@@ -102,11 +102,9 @@ class Model(AbstractModel):
         )
 
     def weights(self, params: Params) -> PyTree:
-        """Those of the network that are random."""
         return params.network
 
     def scales(self, params: Params) -> PyTree:
-        """Those of likelihood and prior."""
         return params.likelihood, params.prior
 
     def with_weights(self, params: Params, weights: PyTree) -> Params:
@@ -233,7 +231,6 @@ class Model(AbstractModel):
     # ---- from and to the user
 
     def read(self, data: Any) -> Arrays:
-        """A pair of inputs and targets."""
         return as_arrays(data)
 
     def start_at(self, init: Any, params: Params, num_chains: int) -> Params:
@@ -276,8 +273,11 @@ class Model(AbstractModel):
         return eqx.combine(jax.tree.map(jnp.asarray, params.network), frozen)
 
     @property
+    def draw_name(self) -> str:
+        return "network"
+
+    @property
     def structure(self) -> list[list[Any]]:
-        """Names and shapes of the random leaves."""
         return [[leaf.path, list(leaf.shape)] for leaf in self.leaves]
 
 

@@ -19,6 +19,7 @@ from marginax.files import register
 from marginax.model import distributions as dist
 from marginax.model.conjugate_priors import LogGamma, LogitBeta
 from marginax.model.distributions import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal
+from marginax.model.numpyro_distribution import from_numpyro
 from marginax.model.prior import AbstractPrior, Hyper, Leaf
 from marginax.model.rescaled import Rescaled
 from marginax.model.scale import Positive, check_scale, initial_log_scale, log_prior_of_log
@@ -54,7 +55,7 @@ class FanIn(eqx.Module):
         bias: scale of vectors that have no fan-in.
     """
 
-    gain: float | Positive | Array = 1.0
+    gain: float | Positive | Array = eqx.field(default=1.0, converter=from_numpyro)
     bias: float | Array = 1.0
 
     def __check_init__(self):
@@ -107,7 +108,6 @@ class AbstractScaled(AbstractPrior):
         return {} if prior is None else {"log_scale": initial_log_scale(prior, ())}
 
     def log_hyperprior(self, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
-        """Prior of the log scale."""
         prior = _hyperprior(self.scale, leaf)
         return jnp.zeros(()) if prior is None else log_prior_of_log(prior, hyper["log_scale"])
 
@@ -117,11 +117,9 @@ class AbstractScaled(AbstractPrior):
         return {} if prior is None else {"log_scale": jnp.log(prior.sample(key))}
 
     def log_prob(self, value: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
-        """Sum over the weights of the leaf."""
         return jnp.sum(self.shape_at(_scale_at(self.scale, leaf, hyper)).log_prob(value))
 
     def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
-        """Independent weights."""
         return self.shape_at(_scale_at(self.scale, leaf, hyper)).sample(key, leaf.shape)
 
 
@@ -144,13 +142,12 @@ class Normal(AbstractScaled):
     -4.8362
     """
 
-    scale: PriorScale = eqx.field(default_factory=_fan_in)
+    scale: PriorScale = eqx.field(default_factory=_fan_in, converter=from_numpyro)
 
     def __check_init__(self):
         _check_prior_scale(self.scale)
 
     def shape_at(self, scale: Array | float) -> dist.Normal:
-        """Normal."""
         return dist.Normal(0.0, scale)
 
     def expected_log_prob(self, mean: Array, scale: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
@@ -162,13 +159,12 @@ class Normal(AbstractScaled):
 class Laplace(AbstractScaled):
     """Double-exponential: its mode is sparse (lasso)."""
 
-    scale: PriorScale = eqx.field(default_factory=_fan_in)
+    scale: PriorScale = eqx.field(default_factory=_fan_in, converter=from_numpyro)
 
     def __check_init__(self):
         _check_prior_scale(self.scale)
 
     def shape_at(self, scale: Array | float) -> dist.Laplace:
-        """Laplace."""
         return dist.Laplace(0.0, scale)
 
     def expected_log_prob(self, mean: Array, scale: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
@@ -184,7 +180,7 @@ class StudentT(AbstractScaled):
     """Heavy tails: most weights near zero, a few far out."""
 
     df: float = 4.0
-    scale: PriorScale = eqx.field(default_factory=_fan_in)
+    scale: PriorScale = eqx.field(default_factory=_fan_in, converter=from_numpyro)
 
     def __check_init__(self):
         if not self.df > 0:
@@ -192,7 +188,6 @@ class StudentT(AbstractScaled):
         _check_prior_scale(self.scale)
 
     def shape_at(self, scale: Array | float) -> dist.StudentT:
-        """Student t."""
         return dist.StudentT(self.df, 0.0, scale)
 
 
@@ -260,7 +255,6 @@ class Horseshoe(AbstractPrior):
         return local + log_prior_of_log(HalfCauchy(self.scale), hyper["log_global"])
 
     def sample_hyper(self, leaf: Leaf, *, key: PRNGKeyArray) -> Hyper:
-        """Scales from their half-Cauchy priors."""
         local, overall = jax.random.split(key)
         return {
             "log_local": jnp.log(HalfCauchy(1.0).sample(local, leaf.shape)),
@@ -288,12 +282,10 @@ class Flat(AbstractPrior):
     """No preference: the posterior mode is the maximum of the likelihood. Improper, so it cannot be sampled."""
 
     def log_prob(self, value: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
-        """Zero everywhere."""
         del leaf, hyper
         return jnp.zeros((), value.dtype)
 
     def expected_log_prob(self, mean: Array, scale: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
-        """Zero everywhere."""
         return self.log_prob(mean, leaf, hyper)
 
     def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
@@ -331,9 +323,7 @@ class ByPath(AbstractPrior):
                 raise ValueError(f"prior pattern {pattern!r} matches no leaf of the network; its leaves are {paths}")
 
     def log_prob(self, value: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
-        """As the prior at the leaf."""
         return self.at(leaf.path).log_prob(value, leaf, hyper)
 
     def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
-        """As the prior at the leaf."""
         return self.at(leaf.path).sample(leaf, hyper, key=key)

@@ -24,20 +24,16 @@ class Rescaled(AbstractPrior):
     log_factors: dict[str, Array]
 
     def at(self, path: str) -> AbstractPrior:
-        """The prior of one leaf."""
         inner = self.prior.at(path)
         return RescaledLeaf(inner, self.log_factors[path]) if path in self.log_factors else inner
 
     def check(self, paths: list[str]) -> None:
-        """As the prior inside."""
         self.prior.check(paths)
 
     def log_prob(self, value: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
-        """As the prior at the leaf."""
         return self.at(leaf.path).log_prob(value, leaf, hyper)
 
     def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
-        """As the prior at the leaf."""
         return self.at(leaf.path).sample(leaf, hyper, key=key)
 
 
@@ -62,22 +58,17 @@ class RescaledLeaf(AbstractPrior):
         return self.prior.log_prob(value * self._root, leaf, hyper) + 0.5 * value.size * self.log_factor
 
     def expected_log_prob(self, mean: Array, scale: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""] | None:
-        """The same in expectation."""
         inner = self.prior.expected_log_prob(mean * self._root, scale * self._root, leaf, hyper)
         return None if inner is None else inner + 0.5 * mean.size * self.log_factor
 
     def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
-        """A draw, shrunk."""
         return self.prior.sample(leaf, hyper, key=key) / self._root
 
     def init(self, leaf: Leaf) -> Hyper:
-        """As the prior inside."""
         return self.prior.init(leaf)
 
     def log_hyperprior(self, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
-        """As the prior inside."""
         return self.prior.log_hyperprior(leaf, hyper)
 
     def sample_hyper(self, leaf: Leaf, *, key: PRNGKeyArray) -> Hyper:
-        """As the prior inside."""
         return self.prior.sample_hyper(leaf, key=key)

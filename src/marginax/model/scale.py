@@ -8,8 +8,9 @@ from jaxtyping import Array, Float
 
 from marginax.files import register
 from marginax.model.distributions import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal
+from marginax.model.numpyro_distribution import NumPyroDistribution
 
-Positive = HalfNormal | HalfCauchy | LogNormal | Gamma | InverseGamma
+Positive = HalfNormal | HalfCauchy | LogNormal | Gamma | InverseGamma | NumPyroDistribution
 
 
 @register("likelihood/from_network")

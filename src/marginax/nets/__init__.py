@@ -4,7 +4,7 @@ from marginax._kernels.examples_last import call_batched
 from marginax.nets.adapters import Function, as_network, fan_in, reinitialise, takes_key
 from marginax.nets.convolution import Conv2d, avg_pool2d, conv2d, max_pool2d
 from marginax.nets.initialisers import Initialiser, glorot, he, lecun
-from marginax.nets.layers import is_layer, layer_shapes, layers_of, replace_layers
+from marginax.nets.layers import LayerKind, is_layer, kind_of, layer_shapes, layers_of, register_layer, replace_layers
 from marginax.nets.lenet import LeNet
 from marginax.nets.mlp import MLP
 from marginax.nets.noise import (
@@ -28,6 +28,7 @@ __all__ = [
     "Function",
     "GaussianFactor",
     "Initialiser",
+    "LayerKind",
     "LeNet",
     "LocalNormal",
     "Perturbed",
@@ -40,10 +41,12 @@ __all__ = [
     "glorot",
     "he",
     "is_layer",
+    "kind_of",
     "layer_shapes",
     "layers_of",
     "lecun",
     "max_pool2d",
+    "register_layer",
     "reinitialise",
     "replace_layers",
     "takes_key",

@@ -1,19 +1,60 @@
-"""Finding the layers of a network and putting others in their place; the network does not have to know."""
+"""The layers of a network: what they are, finding them, and putting others in their place.
 
+A layer is a module whose weight multiplies its input, or patches of it. What noise, curvature and variational gradients
+must know of a kind of layer is said once, in a `LayerKind`; `register_layer` makes another kind known to all of them.
+"""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, PyTree
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
 
 from marginax.nets.convolution import Conv2d
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...]]
 
 
+@dataclass(frozen=True)
+class LayerKind:
+    """What must be known of a kind of layer; its modules have fields `weight` (out, in, ...) and `bias`.
+
+    Args:
+        cls: the class.
+        inputs: (layer, input of one example) -> what the rows of the weight are multiplied with, a row for every place
+            of the output.
+        is_product: whether a layer of the class is the product of its weight with those inputs; if not, its weights are
+            differentiated like any others.
+        has_one_place: whether the outputs of an example share no weights, so that they can be drawn in place of the
+            weights (local reparameterisation).
+    """
+
+    cls: type
+    inputs: Callable[[Any, Array], Float[Array, "t i"]]
+    is_product: Callable[[Any], bool] = lambda layer: True
+    has_one_place: bool = False
+
+
+_kinds: list[LayerKind] = []
+
+
+def register_layer(kind: LayerKind) -> None:
+    """Make a kind of layer known to dropout, variational inference, curvature and features."""
+    _kinds.append(kind)
+
+
+def kind_of(node: Any) -> LayerKind | None:
+    """The kind of a layer; None for anything else."""
+    return next((kind for kind in _kinds if isinstance(node, kind.cls)), None)
+
+
 def is_layer(node: Any) -> bool:
-    """Whether this is a layer whose weights multiply its input: linear, or a convolution."""
-    return isinstance(node, eqx.nn.Linear | eqx.nn.Conv | Conv2d)
+    """Whether this is a layer whose weights multiply its input: linear, a convolution, or of a kind made known."""
+    return kind_of(node) is not None
 
 
 def layers_of(tree: PyTree) -> list[Any]:
@@ -37,7 +78,6 @@ class _Recorder(eqx.Module):
     tape: list[tuple[int, Shapes]] = eqx.field(static=True)
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
-        del key
         y = self.layer(x)
         self.tape.append((self.index, (x.shape, y.shape)))
         return y
@@ -51,9 +91,45 @@ def layer_shapes(network: Any, x_shape: tuple[int, ...], dtype: Any) -> list[Sha
     """
     layers = layers_of(network)
     tape: list[tuple[int, Shapes]] = []
-    listening = replace_layers(network, [_Recorder(layer, i, tape) for i, layer in enumerate(layers)])
-    eqx.filter_eval_shape(lambda x: listening(x), jax.ShapeDtypeStruct(x_shape, dtype))
+    recording = replace_layers(network, [_Recorder(layer, i, tape) for i, layer in enumerate(layers)])
+    eqx.filter_eval_shape(lambda x: recording(x), jax.ShapeDtypeStruct(x_shape, dtype))
     calls: dict[int, list[Shapes]] = {}
     for index, shapes in tape:
         calls.setdefault(index, []).append(shapes)
     return [calls[i][0] if len(calls.get(i, [])) == 1 else None for i in range(len(layers))]
+
+
+# ---- the kinds that are known from the start
+
+
+def patches(layer: Any, x: Array) -> Float[Array, "t i"]:
+    """The patches of an image that a convolution sees, raveled as its weight is."""
+    kernel, stride = layer.weight.shape[2:], layer.stride
+    dilation = getattr(layer, "dilation", None) or (1,) * len(kernel)
+    x = jnp.pad(x, [(0, 0), *layer.padding])
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    out = [(n - span) // s + 1 for n, span, s in zip(x.shape[1:], spans, stride, strict=True)]
+    parts: list[Array] = []
+    for offset in itertools.product(*(range(k) for k in kernel)):
+        corner = [o * d for o, d in zip(offset, dilation, strict=True)]
+        ends = [c + (n - 1) * s + 1 for c, n, s in zip(corner, out, stride, strict=True)]
+        parts.append(jax.lax.slice(x, (0, *corner), (x.shape[0], *ends), (1, *stride)))
+    stacked = jnp.stack(parts, axis=1)  # channels, kernel, places
+    return stacked.reshape(x.shape[0] * len(parts), -1).T
+
+
+def _whole(layer: Any, x: Array) -> Float[Array, "1 i"]:
+    return x[None]
+
+
+def _is_vector_map(layer: Any) -> bool:
+    return layer.in_features != "scalar" and layer.out_features != "scalar"
+
+
+def _is_plain_convolution(layer: Any) -> bool:
+    return layer.groups == 1 and layer.padding_mode == "ZEROS" and not isinstance(layer.padding, str)
+
+
+register_layer(LayerKind(eqx.nn.Linear, _whole, _is_vector_map, has_one_place=True))
+register_layer(LayerKind(eqx.nn.Conv, patches, _is_plain_convolution))
+register_layer(LayerKind(Conv2d, patches))

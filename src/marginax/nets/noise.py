@@ -138,12 +138,10 @@ class Dropout(AbstractNoise):
     rate: float | Array
 
     def draw(self, layer: Any, shapes: Shapes, batch: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) -> Array:
-        """Whether each input is kept."""
         del layer, dtype
         return _kept(key, (*shapes[0], *batch), self.rate)
 
     def call(self, layer: Any, x: Array, noise: Array) -> Array:
-        """The layer on what is kept."""
         return layer(jnp.where(noise, x / (1.0 - self.rate), 0.0))
 
 
@@ -160,7 +158,6 @@ class GaussianFactor(AbstractNoise):
     mean: float | Array = 1.0
 
     def draw(self, layer: Any, shapes: Shapes, batch: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) -> Array:
-        """Standard normal noise."""
         del layer
         return normal(key, (*shapes[0], *batch), dtype)
 
@@ -182,7 +179,6 @@ class ConcreteFactor(AbstractNoise):
     temperature: float | Array = 0.1
 
     def draw(self, layer: Any, shapes: Shapes, batch: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) -> Array:
-        """Standard logistic noise."""
         del layer
         first, _ = bits(key, (*shapes[0], *batch))
         u = ((first >> 8).astype(dtype) + 0.5) * np.float32(2.0**-24)
@@ -220,7 +216,6 @@ class WeightDropout(AbstractNoise):
     rate: float | Array
 
     def draw(self, layer: Any, shapes: Shapes, batch: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) -> Array:
-        """Whether each weight is kept."""
         del shapes, dtype
         if batch:
             raise ValueError("WeightDropout has one mask for all examples: give the network a key of its own")
@@ -248,12 +243,10 @@ class LocalNormal(AbstractNoise):
     scale: Any
 
     def draw(self, layer: Any, shapes: Shapes, batch: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) -> Array:
-        """Standard normal noise."""
         del layer
         return normal(key, (*shapes[1], *batch), dtype)
 
     def call(self, layer: Any, x: Array, noise: Array) -> Array:
-        """Mean and spread of the output."""
         variance = jnp.full((), _TINY, x.dtype)
         if self.scale.weight is not None:
             variance = variance + self.scale.weight**2 @ x**2
@@ -277,7 +270,6 @@ class FlipoutPerturbation(AbstractNoise):
     def draw(
         self, layer: Any, shapes: Shapes, batch: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray
     ) -> tuple[Array, Array]:
-        """Signs of inputs and outputs."""
         del layer
         signs = []
         for i, shape in enumerate(shapes):

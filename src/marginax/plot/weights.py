@@ -113,7 +113,7 @@ def _centres(posterior: AbstractPosterior) -> Float[np.ndarray, " weight"]:
     if isinstance(posterior, Draws):
         network = jax.tree.map(lambda leaf: np.mean(leaf, axis=0), posterior.flat().network)
     else:
-        network = posterior.centres(posterior.num_chains if isinstance(posterior, Stochastic) else 1).network
+        network = posterior.starting_points(posterior.num_chains if isinstance(posterior, Stochastic) else 1).network
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(network)])
 
 

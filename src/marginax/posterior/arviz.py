@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from marginax.evaluate.chains import sample_info
-
 if TYPE_CHECKING:
     from marginax.posterior.draws import Draws
     from marginax.posterior.posterior import AbstractPosterior
@@ -44,7 +42,7 @@ def sample_stats(posterior: "Draws") -> dict[str, np.ndarray]:
     Draws are taken to be evenly spaced; where the counts say that they are not, or step sizes that rise again say that
     there were cycles (of which only the ends are kept), nothing is exported.
     """
-    info = sample_info(posterior)
+    info = posterior.sample_info
     steps = next((value.shape[1] for value in info.values()), 0)
     sizes = info.get("step_size", np.ones((1, 1)))
     if steps != posterior.num_draws and (sizes[:, 1:] > 1.5 * sizes[:, :-1]).any():

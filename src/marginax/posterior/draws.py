@@ -12,6 +12,7 @@ from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 from marginax.posterior.posterior import AbstractPosterior, merge_axes, stack_of, take
 from marginax.posterior.record import FitRecord
+from marginax.predict import ParameterDraws
 
 
 @register("posterior/draws")
@@ -44,15 +45,19 @@ class Draws(AbstractPosterior):
 
     @property
     def is_point(self) -> bool:
-        """A single draw."""
         return self.num_chains * self.num_draws == 1
 
+    @property
+    def sample_info(self) -> dict[str, np.ndarray]:
+        """What the sampler recorded while it drew: arrays with axes (chain, step), empty where there is none."""
+        info, chains = self.record.info.get("sample", {}), self.num_chains
+        return {name: v for name, v in info.items() if v.ndim == 2 and v.shape[0] == chains and v.size}
+
     def describe(self) -> str:
-        """Counts."""
         chains, draws = self.num_chains, self.num_draws
         if chains * draws == 1:
-            return "a single network (a point estimate)"
-        return f"{chains * draws} networks ({chains} chains x {draws} draws)"
+            return f"a single {self.model.draw_name} (a point estimate)"
+        return f"{chains * draws} {self.model.draw_name}s ({chains} chains x {draws} draws)"
 
     def flat(self) -> Params:
         """All draws along one axis."""
@@ -65,13 +70,12 @@ class Draws(AbstractPosterior):
         order = jnp.tile(jax.random.permutation(key, total), -(-num // total))[:num]
         return take(flat, np.asarray(order))
 
-    def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[Params, np.ndarray | None]:
+    def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> ParameterDraws:
         """All draws, or `num` of them evenly spaced."""
         del key
         flat = self.flat()
-        return (flat if num is None or num >= stack_of(flat) else self.centres(num)), None
+        return ParameterDraws(self.model, flat if num is None or num >= stack_of(flat) else self.starting_points(num))
 
-    def centres(self, num: int) -> Params:
-        """Evenly spaced draws, from all chains."""
+    def starting_points(self, num: int) -> Params:
         flat = self.flat()
         return take(flat, np.linspace(0, stack_of(flat) - 1, num).round().astype(int))

@@ -9,7 +9,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -18,7 +17,6 @@ from marginax.data import DataSpec
 from marginax.files import register
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
-from marginax.posterior.gaussian import DEFAULT_NUM_SAMPLES
 from marginax.posterior.posterior import AbstractPosterior
 from marginax.posterior.record import FitRecord
 
@@ -100,20 +98,13 @@ class Transformed(AbstractPosterior):
         return False
 
     def describe(self) -> str:
-        """Kind and size."""
         return f"a normalising flow over {self.flow.size} parameters ({self.flow.num_layers} transformations)"
 
     def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:
-        """Fresh draws."""
         centre, unravel = ravel_pytree(self.mean)
         scale = ravel_pytree(self.scale)[0]
         keys = jax.vmap(lambda i: derive(key, i))(jnp.arange(num))
         return jax.vmap(lambda k: unravel(centre + scale * self.flow.sample(key=k)[0]))(keys)
 
-    def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[Params, np.ndarray | None]:
-        """Fresh draws, 100 unless told otherwise."""
-        return self.sample_params(DEFAULT_NUM_SAMPLES if num is None else num, key=key), None
-
-    def centres(self, num: int) -> Params:
-        """The origin of the flow."""
+    def starting_points(self, num: int) -> Params:
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num, *leaf.shape)), self.mean)

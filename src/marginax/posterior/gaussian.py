@@ -1,5 +1,6 @@
 """A normal distribution over weights: Laplace, SWAG and variational posteriors."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -7,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from marginax.curvature import AbstractCovariance
 from marginax.data import DataSpec
@@ -15,9 +16,18 @@ from marginax.files import register
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 from marginax.posterior.mode import AbstractTuning, Mode
-from marginax.posterior.posterior import DEFAULT_NUM_SAMPLES, AbstractPosterior, LinearParts
+from marginax.posterior.posterior import DEFAULT_NUM_SAMPLES, AbstractPosterior
 from marginax.posterior.record import FitRecord
-from marginax.predict import AbstractPredictive, Linearised, LinearPart, ThroughNetwork
+from marginax.predict import (
+    AbstractFunctions,
+    AbstractPredictive,
+    JoinedFunctions,
+    Linearised,
+    LinearisedFunctions,
+    LinearisedMixture,
+    ParameterDraws,
+    ThroughNetwork,
+)
 
 
 @register("posterior/gaussian")
@@ -50,31 +60,35 @@ class Gaussian(AbstractPosterior):
         return False
 
     def describe(self) -> str:
-        """Kind and size."""
         return f"a normal distribution over {self.covariance.size} parameters ({type(self.covariance).__name__})"
 
     def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:
-        """Mean plus noise of the covariance."""
         return _draw(self.mean, self.covariance, num, key)
 
     def log_prob(self, params: Params) -> Float[Array, ""]:
         """Log density at one setting of the parameters."""
         return self.covariance.log_prob(ravel_pytree(params)[0] - ravel_pytree(self.mean)[0])
 
-    def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[PyTree, np.ndarray | None]:
-        """Fresh draws, 100 unless told otherwise."""
-        return self.sample_params(DEFAULT_NUM_SAMPLES if num is None else num, key=key), None
-
-    def centres(self, num: int) -> Params:
-        """The mean."""
+    def starting_points(self, num: int) -> Params:
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num, *leaf.shape)), self.mean)
 
-    def linear_parts(self) -> LinearParts | None:
-        """Itself, where predictions are linearised."""
-        if not isinstance(self.predictive, Linearised):
-            return None
+    def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> AbstractFunctions:
+        """Networks with weights that are drawn, or linear in those."""
+        num = DEFAULT_NUM_SAMPLES if num is None else num
+        if not self.is_linearised:
+            return ParameterDraws(self.model, self.sample_params(num, key=key))
         moves = None if self.mode is None else self.mode.moves
-        return (LinearPart(self.model, self.mean, self.covariance, moves),), np.zeros(1), self.predictive
+        keys = jax.random.split(key, num)
+        return LinearisedFunctions(self.model, self.mean, self.covariance, self.predictive, keys, key, moves=moves)
+
+    def draw(self, num: int, *, key: PRNGKeyArray) -> Any:
+        functions: Any = self.functions(num, key=key)
+        return functions.networks() if self.is_linearised else self.model.sampled(functions.draws)
+
+    @property
+    def is_linearised(self) -> bool:
+        """Whether predictions, and with them draws, are linear in the weights."""
+        return isinstance(self.predictive, Linearised) and hasattr(self.model, "network")
 
     def using(self, predictive: AbstractPredictive) -> "Gaussian":
         """The same distribution with another way to predict: `ThroughNetwork()` or `Linearised(link=...)`."""
@@ -132,14 +146,13 @@ class Mixture(AbstractPosterior):
         record: FitRecord | None = None,
         key: PRNGKeyArray | None = None,
     ):
-        """Check that the components belong together."""
         self.components = tuple(components)
         if not self.components:
             raise ValueError("components must hold at least one posterior, got none")
         first = jax.tree.structure(self.components[0].model)
         if any(jax.tree.structure(c.model) != first for c in self.components):
             raise ValueError("components must be posteriors of the same model")
-        if len({c.linear_parts() is None for c in self.components}) > 1:
+        if len({getattr(c, "is_linearised", False) for c in self.components}) > 1:
             raise ValueError("components must all be linearised, or none of them")
         values = np.ones(len(self.components)) if weights is None else np.asarray(weights, np.float64)
         if values.shape != (len(self.components),) or not np.all(values > 0):
@@ -154,27 +167,30 @@ class Mixture(AbstractPosterior):
         """The model that all components share."""
         return self.components[0].model
 
-    def centres(self, num: int) -> Params:
-        """The components' centres, in turn."""
+    def starting_points(self, num: int) -> Params:
         chosen = np.linspace(0, len(self.components) - 1, num).round().astype(int)
-        parts = [self.components[i].centres(int((chosen == i).sum())) for i in np.unique(chosen)]
+        parts = [self.components[i].starting_points(int((chosen == i).sum())) for i in np.unique(chosen)]
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
-    def predictive_model(self) -> Any:
-        """That of the components."""
-        return self.components[0].predictive_model()
+    def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> JoinedFunctions:
+        """Those of the components, weighted; `num` of them in all, about."""
+        linear = getattr(self.components[0], "is_linearised", False)
+        share = DEFAULT_NUM_SAMPLES if num is None and linear else num
+        share = None if share is None else max(1, share // len(self.components))
+        parts = tuple(
+            component.functions(share, key=jax.random.fold_in(key, i)) for i, component in enumerate(self.components)
+        )
+        if linear:
+            return LinearisedMixture(parts, self.weights, key=key)
+        return JoinedFunctions(parts, self.weights)
 
-    def linear_parts(self) -> LinearParts | None:
-        """Those of the components."""
-        found = [component.linear_parts() for component in self.components]
-        parts, log_weights = [], []
-        for inner, weight in zip(found, self.weights, strict=True):
-            if inner is None:
-                return None
-            parts.extend(inner[0])
-            log_weights.extend(inner[1] + np.log(weight))
-        assert found[0] is not None
-        return tuple(parts), np.array(log_weights), found[0][2]
+    def draw(self, num: int, *, key: PRNGKeyArray) -> Any:
+        """As a component draws, each by its weight."""
+        choosing, drawing = jax.random.split(key)
+        parts, back = self._drawn(
+            num, choosing, lambda i, size: self.components[i].draw(size, key=jax.random.fold_in(drawing, i))
+        )
+        return jax.tree.map(lambda *leaves: _joined(leaves, back), *parts)
 
     def tuned(self, rule: AbstractTuning) -> "Mixture":
         """Each component under its own best prior; see `Gaussian.tuned`."""
@@ -185,34 +201,25 @@ class Mixture(AbstractPosterior):
 
     @property
     def is_point(self) -> bool:
-        """Only if it is one point."""
         return len(self.components) == 1 and self.components[0].is_point
 
     def describe(self) -> str:
-        """Count and kind."""
         return f"a mixture of {len(self.components)}: {self.components[0].describe()}"
 
     def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:
         """Choose a component by weight for each draw, then draw from it."""
         choosing, drawing = jax.random.split(key)
-        chosen = np.asarray(jax.random.choice(choosing, len(self.components), (num,), p=jnp.asarray(self.weights)))
-        parts, order = [], []
-        for i, component in enumerate(self.components):
-            places = np.flatnonzero(chosen == i)
-            if len(places):
-                parts.append(component.sample_params(len(places), key=jax.random.fold_in(drawing, i)))
-                order.append(places)
-        back = np.argsort(np.concatenate(order))
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves)[back], *parts)
+        parts, back = self._drawn(
+            num, choosing, lambda i, size: self.components[i].sample_params(size, key=jax.random.fold_in(drawing, i))
+        )
+        return jax.tree.map(lambda *leaves: _joined(leaves, back), *parts)
 
-    def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[PyTree, np.ndarray | None]:
-        """The components' own supports, weighted."""
-        share = None if num is None else max(1, num // len(self.components))
-        parts, log_weights = [], []
-        for i, component in enumerate(self.components):
-            params, inner = component.support(share, key=jax.random.fold_in(key, i))
-            size = jax.tree.leaves(params)[0].shape[0]
-            inner = np.full(size, -np.log(size)) if inner is None else inner
-            parts.append(params)
-            log_weights.append(inner + np.log(self.weights[i]))
-        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts), np.concatenate(log_weights)
+    def _drawn(self, num: int, key: PRNGKeyArray, draw: Callable[[int, int], Any]) -> tuple[list[Any], np.ndarray]:
+        chosen = np.asarray(jax.random.choice(key, len(self.components), (num,), p=jnp.asarray(self.weights)))
+        places = {i: found for i in range(len(self.components)) if len(found := np.flatnonzero(chosen == i))}
+        parts = [draw(i, len(found)) for i, found in places.items()]
+        return parts, np.argsort(np.concatenate(list(places.values())))
+
+
+def _joined(leaves: tuple[Any, ...], back: np.ndarray) -> Any:
+    return jnp.concatenate(leaves)[back] if eqx.is_array(leaves[0]) else leaves[0]

@@ -16,10 +16,9 @@ from marginax.model.abstract import Params
 from marginax.posterior.record import FitRecord
 from marginax.posterior.storage import save_posterior
 from marginax.posterior.summary import Summary, summarise
-from marginax.predict import Linearised, LinearPart, Prediction, predict, predict_linearised
+from marginax.predict import MAX_BYTES, AbstractFunctions, ParameterDraws, Prediction
 
 DEFAULT_NUM_SAMPLES = 100
-LinearParts = tuple[tuple[LinearPart, ...], np.ndarray, Linearised]
 
 
 class AbstractPosterior(eqx.Module):
@@ -54,23 +53,15 @@ class AbstractPosterior(eqx.Module):
         """Parameters drawn from the posterior, stacked along a leading axis of `num`."""
 
     @abc.abstractmethod
-    def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[PyTree, np.ndarray | None]:
-        """Stacked parameters that stand for the posterior in averages, with log weights (None: equal).
-
-        With `num=None` a posterior made of draws gives all of them.
-        """
-
-    @abc.abstractmethod
-    def centres(self, num: int) -> Params:
+    def starting_points(self, num: int) -> Params:
         """Typical parameters to start `num` chains from, stacked: draws evenly spaced, or means."""
 
-    def linear_parts(self) -> LinearParts | None:
-        """Normals with their log weights, and how to predict, if predictions are linearised; None if by draws."""
-        return None
+    def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> AbstractFunctions:
+        """Draws as functions of inputs, which stand for the posterior in averages.
 
-    def predictive_model(self) -> Any:
-        """What turns an element of the support into a predictive distribution."""
-        return self.model
+        By default all draws of a posterior that is made of them, 100 of a continuous one.
+        """
+        return ParameterDraws(self.model, self.sample_params(DEFAULT_NUM_SAMPLES if num is None else num, key=key))
 
     @property
     @abc.abstractmethod
@@ -81,21 +72,22 @@ class AbstractPosterior(eqx.Module):
     def describe(self) -> str:
         """One line: what kind of distribution this is."""
 
-    def sample(self, num: int, *, key: Key) -> eqx.Module:
+    def sample(self, num: int, *, key: Key) -> Any:
         """Networks drawn from the posterior: one module whose array leaves have a leading axis of `num`.
 
         Call one with `jax.tree.map(lambda a: a[0], nets)(x)`, all with `eqx.filter_vmap(lambda net: net(x))(nets)`.
+        Where predictions are linearised, so are the networks. A model without a network gives its unknowns.
         """
         if isinstance(num, bool) or not isinstance(num, int) or num < 1:
             raise ValueError(f"num must be an int >= 1, got {num!r}")
-        return self.draw_networks(num, key=as_key(key))
+        return self.draw(num, key=as_key(key))
 
-    def draw_networks(self, num: int, *, key: PRNGKeyArray) -> eqx.Module:
+    def draw(self, num: int, *, key: PRNGKeyArray) -> Any:
         """What `sample` gives."""
         return self.model.sampled(self.sample_params(num, key=key))
 
     def predict(
-        self, x: Any, *, num_samples: int | None = None, key: Key | None = None, max_bytes: int = 256 * 2**20
+        self, x: Any, *, num_samples: int | None = None, key: Key | None = None, max_bytes: int = MAX_BYTES
     ) -> Prediction:
         """Average over networks: the distribution of the target at new inputs, in the user's units.
 
@@ -106,29 +98,27 @@ class AbstractPosterior(eqx.Module):
             key: seed for drawing them; by default the same ones every time.
             max_bytes: memory for intermediate results; inputs and draws are taken in chunks that fit.
         """
-        if self.spec is None:
-            raise ValueError("this posterior was not made by mx.fit and has no data spec: pass spec= when building it")
+        spec = self.data_spec()
         if num_samples is not None and (isinstance(num_samples, bool) or num_samples < 1):
             raise ValueError(f"num_samples must be an int >= 1, got {num_samples!r}")
-        x = self.spec.check_x(x)
-        base = self.key if key is None else as_key(key)
-        base = jax.random.key(0) if base is None else base
-        linear = self.linear_parts()
-        if linear is not None:
-            parts, weights, predictive = linear
-            num = max(1, (num_samples or DEFAULT_NUM_SAMPLES) // len(parts))
-            return predict_linearised(
-                parts,
-                x,
-                spec=self.spec,
-                link=predictive.link,
-                log_weights=weights,
-                num_samples=num,
-                key=base,
-                max_bytes=max_bytes,
+        x = spec.check_x(x)
+        return self.functions(num_samples, key=self.prediction_key(key)).predict(x, spec=spec, max_bytes=max_bytes)
+
+    def data_spec(self) -> DataSpec:
+        """Shapes and scaling of the data, or an error where they are not known or there are no inputs."""
+        if not hasattr(self.model, "predictive"):
+            raise TypeError(
+                f"{type(self.model).__name__} says nothing about new data, so there is nothing to predict: "
+                "use posterior.sample(num, key=...)"
             )
-        params, log_weights = self.support(num_samples, key=base)
-        return predict(self.predictive_model(), params, x, spec=self.spec, log_weights=log_weights, max_bytes=max_bytes)
+        if self.spec is None:
+            raise ValueError("this posterior was not made by mx.fit and has no data spec: pass spec= when building it")
+        return self.spec
+
+    def prediction_key(self, key: Key | None = None) -> PRNGKeyArray:
+        """The seed of predictions: the one given, or the posterior's own, so that they are the same every time."""
+        base = self.key if key is None else as_key(key)
+        return jax.random.key(0) if base is None else base
 
     def summary(self) -> Summary:
         """What was run, how long it took, and what to be wary of; print it."""

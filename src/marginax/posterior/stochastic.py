@@ -11,39 +11,50 @@ from jaxtyping import Array, Key, PRNGKeyArray, PyTree
 from marginax._kernels.random import derive
 from marginax.data import DataSpec
 from marginax.files import register
-from marginax.model import AbstractModel
-from marginax.model.abstract import Params
+from marginax.model import Model, Params
 from marginax.nets import AbstractNoise, Perturbed
-from marginax.posterior.gaussian import DEFAULT_NUM_SAMPLES
-from marginax.posterior.posterior import AbstractPosterior, stack_of, take
+from marginax.posterior.posterior import DEFAULT_NUM_SAMPLES, AbstractPosterior, stack_of, take
 from marginax.posterior.record import FitRecord
+from marginax.predict import AbstractFunctions
 
 
-class NoiseDraw(eqx.Module):
-    """Which weights, and the key of their noise."""
-
-    chain: Array
-    key: Key[Array, "*draws"]
-
-
-class NoisyModel(eqx.Module):
-    """The model with noise in its network; what it is asked about are draws of the noise.
+class NoisyFunctions(AbstractFunctions):
+    """Networks with noise inside, each with its noise held fixed.
 
     The weights are not part of a draw, so what comes before the first layer with noise is the same for all draws, and
     computed once.
+
+    Args:
+        model: the model whose parameters these are.
+        params: weights; every leaf has an axis (chain,).
+        noise: a rule for each layer.
+        draws: which chain, and the key of its noise.
+        log_weights: of the draws.
     """
 
-    model: AbstractModel
+    model: Model
     params: Params
     noise: tuple[AbstractNoise | None, ...]
+    draws: tuple[Array, Key[Array, "*draws"]]
+    log_weights: np.ndarray | None = None
 
-    def predictive(self, draw: NoiseDraw, x: Array, *, key: Any = None) -> Any:
-        """The likelihood's distribution at the outputs of a network with its noise held fixed."""
-        del key
-        chain = 0 if stack_of(self.params) == 1 else draw.chain
-        params, noise = at_chain((self.params, self.noise), chain)
-        output = self.model.output_of(noisy_network(self.model, params, noise, draw.key), x)
+    def distribution(self, draw: tuple[Array, PRNGKeyArray], x: Array) -> Any:
+        """The likelihood's, at the outputs of the network."""
+        chain, key = draw
+        params, noise = at_chain((self.params, self.noise), 0 if stack_of(self.params) == 1 else chain)
+        output = self.model.output_of(noisy_network(self.model, params, noise, key), x)
         return self.model.likelihood.distribution(output, params.likelihood)
+
+    def networks(self) -> eqx.Module:
+        """The functions as networks, stacked."""
+
+        def one(draw: tuple[Array, PRNGKeyArray]) -> PyTree:
+            params, noise = at_chain((self.params, self.noise), draw[0])
+            return eqx.filter(noisy_network(self.model, params, noise, draw[1]), eqx.is_array)
+
+        params, noise = at_chain((self.params, self.noise), 0)
+        static = eqx.filter(noisy_network(self.model, params, noise, self.draws[1][0]), _is_static)
+        return eqx.combine(jax.vmap(one)(self.draws), static)
 
 
 @register("posterior/stochastic")
@@ -59,7 +70,7 @@ class Stochastic(AbstractPosterior):
         key: seed of predictions.
     """
 
-    model: AbstractModel
+    model: Model
     params: Params
     noise: tuple[AbstractNoise | None, ...]
     spec: DataSpec | None = None
@@ -77,7 +88,6 @@ class Stochastic(AbstractPosterior):
         return False
 
     def describe(self) -> str:
-        """Kind and count."""
         kinds = {type(rule).__name__ for rule in self.noise if rule is not None} or {"its own dropout"}
         networks = "a network" if self.num_chains == 1 else f"{self.num_chains} networks"
         return f"{networks} with noise inside ({', '.join(sorted(kinds))})"
@@ -87,35 +97,21 @@ class Stochastic(AbstractPosterior):
         order = jnp.tile(jax.random.permutation(key, self.num_chains), -(-num // self.num_chains))[:num]
         return take(self.params, np.asarray(order))
 
-    def draw_networks(self, num: int, *, key: PRNGKeyArray) -> eqx.Module:
-        """Networks with their noise fixed."""
-        draws, _ = self.support(num, key=key)
+    def draw(self, num: int, *, key: PRNGKeyArray) -> eqx.Module:
+        return self.functions(num, key=key).networks()
 
-        def one(draw: NoiseDraw) -> PyTree:
-            params, noise = at_chain((self.params, self.noise), draw.chain)
-            return eqx.filter(noisy_network(self.model, params, noise, draw.key), eqx.is_array)
-
-        params, noise = at_chain((self.params, self.noise), 0)
-        static = eqx.filter(noisy_network(self.model, params, noise, draws.key[0]), _is_static)
-        return eqx.combine(jax.vmap(one)(draws), static)
-
-    def support(self, num: int | None, *, key: PRNGKeyArray) -> tuple[NoiseDraw, np.ndarray | None]:
+    def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> NoisyFunctions:
         """Fresh noise for the chains in turn, 100 draws unless told otherwise."""
         num = max(DEFAULT_NUM_SAMPLES, self.num_chains) if num is None else num
         keys = jax.vmap(lambda i: derive(key, i))(jnp.arange(num))
-        return NoiseDraw(jnp.arange(num) % self.num_chains, keys), None
+        return NoisyFunctions(self.model, self.params, self.noise, (jnp.arange(num) % self.num_chains, keys))
 
-    def centres(self, num: int) -> Params:
-        """The chains' weights, evenly spaced."""
+    def starting_points(self, num: int) -> Params:
         return take(self.params, np.linspace(0, self.num_chains - 1, num).round().astype(int))
-
-    def predictive_model(self) -> NoisyModel:
-        """The model with noise in it."""
-        return NoisyModel(self.model, self.params, self.noise)
 
 
 def noisy_network(
-    model: AbstractModel, params: Params, noise: tuple[AbstractNoise | None, ...], key: PRNGKeyArray
+    model: Model, params: Params, noise: tuple[AbstractNoise | None, ...], key: PRNGKeyArray
 ) -> Perturbed:
     """One network with its noise fixed."""
     network = model.network_of(params)

@@ -1,33 +1,40 @@
 """Predictions: what a posterior says about targets at new inputs, with honest uncertainty."""
 
 from marginax.predict.classification import ClassificationPrediction
+from marginax.predict.functions import MAX_BYTES, AbstractFunctions, JoinedFunctions, ParameterDraws
 from marginax.predict.linearised import (
     AbstractPredictive,
-    DrawnOutputs,
     Linearised,
-    LinearPart,
+    LinearisedFunctions,
+    LinearisedMixture,
+    LinearisedNetwork,
     ThroughNetwork,
-    predict_linearised,
 )
 from marginax.predict.links import AbstractLink, LaplaceBridge, MonteCarlo, Probit
+from marginax.predict.loop import DrawLoop
 from marginax.predict.multilabel import MultiLabelPrediction
 from marginax.predict.predictive import Prediction, predict
 from marginax.predict.regression import RegressionPrediction
 
 __all__ = [
+    "MAX_BYTES",
+    "AbstractFunctions",
     "AbstractLink",
     "AbstractPredictive",
     "ClassificationPrediction",
-    "DrawnOutputs",
+    "DrawLoop",
+    "JoinedFunctions",
     "LaplaceBridge",
-    "LinearPart",
     "Linearised",
+    "LinearisedFunctions",
+    "LinearisedMixture",
+    "LinearisedNetwork",
     "MonteCarlo",
     "MultiLabelPrediction",
+    "ParameterDraws",
     "Prediction",
     "Probit",
     "RegressionPrediction",
     "ThroughNetwork",
     "predict",
-    "predict_linearised",
 ]

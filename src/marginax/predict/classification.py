@@ -185,6 +185,11 @@ class ClassAverages:
             covariance,
         )
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there are covariances."""
+        return self.covariance is not None
+
     def add(self, rows: slice, chunk: ClassSummary) -> None:
         """Take in a chunk of draws at some of the rows; rows of the chunk beyond those are padding."""
         num = rows.stop - rows.start

@@ -2,33 +2,28 @@ r"""Predictions with the network linearised in its weights.
 
 $f_\theta(x) \approx f_{\hat\theta}(x) + J(x)(\theta - \hat\theta)$: normal weights then give normal outputs,
 $N(f_{\hat\theta}(x),\, J(x) \Sigma J(x)^\top)$, in closed form and without draws of weights (Immer et al., 2021). For
-normal noise the prediction is normal too; for classes a link averages the softmax; for everything else the outputs, not
-the weights, are drawn.
+normal noise the prediction is normal too; for classes a link averages the softmax; for everything else functions are
+drawn, each of them the linearised network at a draw of the weights, so that a draw is joint over inputs.
 """
 
-import functools
-import math
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Key, PRNGKeyArray, PyTree
 
-from marginax.curvature import AbstractCovariance, plan_for, pull_back
+from marginax.curvature import AbstractCovariance, output_jacobian
 from marginax.data import DataSpec
 from marginax.files import register
 from marginax.model import Model, Params
-from marginax.model.likelihoods import Bernoulli, Categorical, FromNetwork, Gaussian
-from marginax.predict.classification import ClassAverages, ClassSummary
-from marginax.predict.links import AbstractLink, MonteCarlo, draw_outputs
+from marginax.predict.functions import MAX_BYTES, AbstractFunctions, JoinedFunctions, ParameterDraws
+from marginax.predict.links import AbstractLink, MonteCarlo
+from marginax.predict.loop import DrawLoop, components
 from marginax.predict.mixture import Mixture
-from marginax.predict.multilabel import MultiLabelPrediction
-from marginax.predict.normal_outputs import NormalOutputs
-from marginax.predict.predictive import Prediction, predict_numbers
-from marginax.predict.workload import MAX_ROWS, PROBE_ROWS, chunk_size, numbers_per_row
+from marginax.predict.predictive import Prediction, average, empty_averages, from_mixture, num_classes_of
 
 
 class AbstractPredictive(eqx.Module):
@@ -56,179 +51,197 @@ class Linearised(AbstractPredictive):
             raise TypeError(f"link must be mx.predict.MonteCarlo(), Probit() or LaplaceBridge(), got {self.link!r}")
 
 
-class LinearPart(eqx.Module):
-    """A normal distribution of weights around which the network is linearised.
+class LinearisedNetwork(eqx.Module):
+    """A network that is linear in its weights: a draw of a linearised posterior, called like any network.
+
+    Args:
+        network: at the mean of the weights.
+        step: of the weights from there; None for leaves that do not move.
+    """
+
+    network: Any
+    step: PyTree
+
+    def __call__(self, x: Array) -> Array:
+        """The output at the mean, and its derivative along the step."""
+        moving, fixed = eqx.partition(
+            self.network, jax.tree.map(lambda leaf: leaf is not None, self.step, is_leaf=_none)
+        )
+        value, change = jax.jvp(lambda w: eqx.combine(w, fixed)(x), (moving,), (self.step,))
+        return value + change
+
+
+def _none(leaf: Any) -> bool:
+    return leaf is None
+
+
+class LinearisedFunctions(AbstractFunctions):
+    """A normal distribution of weights, as functions that are linear in them.
 
     Args:
         model: with likelihood and network.
         mean: where it is linearised.
         covariance: of the raveled parameters.
+        predictive: how to predict without drawing, where that is possible.
+        draws: a key for each function.
+        key: for what is drawn in place of functions.
+        log_weights: of the draws.
         moves: which random leaves have any spread; all by default.
     """
 
     model: Model
     mean: Params
     covariance: AbstractCovariance
+    predictive: Linearised
+    draws: Key[Array, " draws"]
+    key: PRNGKeyArray
+    log_weights: np.ndarray | None = None
     moves: tuple[bool, ...] | None = eqx.field(static=True, default=None)
+
+    # ---- functions
+
+    @property
+    def is_prepared(self) -> bool:
+        return True
+
+    def prepare(self, draws: Key[Array, " draws"]) -> Params:
+        """Steps of the weights."""
+        _, unravel = ravel_pytree(self.mean)
+        return jax.vmap(lambda key: unravel(self.covariance.sample(key, 1)[0]))(draws)
+
+    def distribution(self, draw: Params, x: Array) -> Any:
+        """The likelihood's, at the outputs of the linearised network."""
+        output, change = jax.jvp(
+            lambda weights: self.model.output(self.model.with_weights(self.mean, weights), x),
+            (self.mean.network,),
+            (draw.network,),
+        )
+        unknowns = jax.tree.map(jnp.add, self.mean.likelihood, draw.likelihood)
+        return self.model.likelihood.distribution(output + change, unknowns)
+
+    def networks(self) -> LinearisedNetwork:
+        """The functions as networks, stacked."""
+        steps = self.prepare(self.draws).network
+        whole = self.model.network_of(self.mean)
+        stacked = jax.tree.map(
+            lambda leaf: jnp.broadcast_to(leaf, (self.num_draws, *leaf.shape)) if eqx.is_array(leaf) else leaf, whole
+        )
+        return LinearisedNetwork(stacked, steps)
+
+    # ---- moments
+
+    def centred(self) -> ParameterDraws:
+        """The network at the mean."""
+        return ParameterDraws(self.model, jax.tree.map(lambda leaf: leaf[None], self.mean))
 
     def outputs(self, x: Array) -> tuple[Float[Array, "n k"], Float[Array, "n k k"]]:
         """Mean and covariance of the outputs at some inputs."""
-        plan = plan_for(self.model, self.mean, x.shape[1:], x.dtype, self.moves)
-        mean, jacobian = pull_back(self.model, self.mean, plan, x, None, _each_output)
+        mean, jacobian = output_jacobian(self.model, self.mean, x, self.moves)
         covariance = self.covariance.spread(jacobian)
         return mean, 0.5 * (covariance + covariance.swapaxes(1, 2))
 
+    def predict(self, x: Any, *, spec: DataSpec, max_bytes: int = MAX_BYTES) -> Prediction:
+        return predict_linearised((self,), np.ones(1), x, spec=spec, key=self.key, max_bytes=max_bytes)
 
-class DrawnOutputs(eqx.Module):
-    """Linearised parts as a model whose parameters are draws: (number of the part, standard normal noise).
+
+class LinearisedMixture(JoinedFunctions):
+    """Several linearised normals: predictions are in closed form where one of them has one.
 
     Args:
-        parts: of one model.
+        key: for what is drawn in place of functions.
     """
 
-    parts: tuple[LinearPart, ...]
+    key: PRNGKeyArray = eqx.field(kw_only=True)
 
-    def predictive(self, params: tuple[Array, Array], x: Array, *, key: Any = None) -> Any:
-        """The likelihood's distribution at one draw of the outputs."""
-        del key
-        number, noise = params
-        drawn = [draw_outputs(*part.outputs(x), noise[None])[0] for part in self.parts]
-        output = jnp.stack(drawn)[number]
-        unknowns = jax.tree.map(lambda *leaves: jnp.stack(leaves)[number], *(p.mean.likelihood for p in self.parts))
-        return self.parts[0].model.likelihood.distribution(output, unknowns)
+    def predict(self, x: Any, *, spec: DataSpec, max_bytes: int = MAX_BYTES) -> Prediction:
+        members: Any = self.members
+        weights = np.exp(self.normalised_log_weights())
+        ends = np.cumsum([member.num_draws for member in members])
+        of_members = np.array([part.sum() for part in np.split(weights, ends[:-1])])
+        return predict_linearised(members, of_members, x, spec=spec, key=self.key, max_bytes=max_bytes)
 
 
-def _each_output(output: Array, y: Any, key: Any) -> Array:
-    del y, key
-    return jnp.eye(output.shape[0], dtype=output.dtype)
+class _Moments(AbstractFunctions):
+    """Moments of the outputs in place of draws: one "draw", whose distribution is that of normal outputs."""
+
+    functions: LinearisedFunctions
+    draws: Array
+    log_weights: np.ndarray | None = None
+
+    def distribution(self, draw: Array, x: Array) -> Any:
+        del draw
+        mean, covariance = self.functions.outputs(x)
+        closed = self.functions.model.likelihood.marginal(mean, covariance, self.functions.mean.likelihood)
+        return (mean, covariance) if closed is None else closed
 
 
 def predict_linearised(
-    parts: tuple[LinearPart, ...],
+    members: tuple[LinearisedFunctions, ...],
+    weights: np.ndarray,
     x: Any,
     *,
     spec: DataSpec,
-    link: AbstractLink,
-    log_weights: np.ndarray,
-    num_samples: int,
     key: PRNGKeyArray,
-    max_bytes: int = 256 * 2**20,
+    max_bytes: int,
 ) -> Prediction:
     """Predictions of a mixture of normal distributions of weights, each linearised at its own mean.
 
     Args:
-        parts: of one model.
+        members: of one model.
+        weights: of the members, summing to one.
         x: inputs (n, ...) in the user's units.
         spec: shapes and scaling of the training data.
-        link: for class probabilities.
-        log_weights: of the parts, normalised.
-        num_samples: draws of the outputs of each part, where they are needed.
-        key: seed of those.
+        key: seed of what is drawn where there is no formula.
         max_bytes: memory for intermediate results.
     """
-    job = _Job(parts, x, spec, log_weights, max_bytes)
-    likelihood = parts[0].model.likelihood
-    noise = jax.random.normal(key, (len(parts), num_samples, job.width), job.dtype)
-    if isinstance(likelihood, Categorical) or (isinstance(likelihood, Bernoulli) and job.width == 1):
-        return _classify(job, link, noise)
-    if isinstance(likelihood, Gaussian) and not isinstance(likelihood.scale, FromNetwork):
-        mixture = _collect(job, _closed_form, job.dummy_noise(), log_weights)
-    else:
-        mixture = _collect(job, _drawn, noise, np.repeat(log_weights - math.log(num_samples), num_samples))
-    if isinstance(likelihood, Bernoulli):
-        return MultiLabelPrediction(mixture)
-    return predict_numbers(mixture, spec)
+    drawn = JoinedFunctions(members, weights)
+    moments = JoinedFunctions(tuple(_Moments(_lean(member), jnp.zeros(1)) for member in members), weights)
+    first = members[0]
+    one = jax.eval_shape(lambda: jnp.asarray(x[:1] if spec.scaling is None else spec.scaling.transform_x(x[:1])))
+    shape = jax.ShapeDtypeStruct((1, *one.shape[1:]), one.dtype)
+    like = eqx.filter_eval_shape(lambda x: first.model.predictive(first.mean, x), shape)
+    if num_classes := num_classes_of(like):
+        return _classify(moments, first, num_classes, x, spec, key, max_bytes)
+    loop = DrawLoop(moments, x, spec=spec, max_bytes=max_bytes)
+    if isinstance(loop.like, tuple):
+        return average(drawn, x, spec=spec, max_bytes=max_bytes)
+    found = loop.rebuild(loop.collect(components))
+    return from_mixture(Mixture(found, loop.row_axes, loop.log_weights, loop.num_rows, max_bytes), spec)
 
 
-class _Job:
-    """The work, cut in chunks of rows of one size."""
+def _classify(
+    moments: JoinedFunctions,
+    first: LinearisedFunctions,
+    num_classes: int,
+    x: Any,
+    spec: DataSpec,
+    key: PRNGKeyArray,
+    max_bytes: int,
+) -> Prediction:
+    loop = DrawLoop(moments, x, spec=spec, max_bytes=max_bytes)
+    averages = empty_averages(loop, num_classes)
+    width = loop.like[0].shape[-1]
+    num_draws = first.num_draws
+    noise = jax.random.normal(key, (len(moments.members), num_draws, width), loop.like[0].dtype)
+    for draws, rows, (mean, covariance) in loop.run(_first):
+        weight = jnp.asarray(loop.log_weights[draws.start], mean.dtype)
+        link = first.predictive.link
+        averages.add(rows, _class_summary(link, mean, covariance, noise[draws.start], weight, averages.is_full))
+    return averages.prediction(num_draws=len(moments.members) * num_draws, max_bytes=max_bytes)
 
-    def __init__(self, parts: tuple[LinearPart, ...], x: Any, spec: DataSpec, log_weights: np.ndarray, max_bytes: int):
-        if len(x) == 0:
-            raise ValueError("x must have at least one row, got none")
-        self.parts, self.x, self.scaling = parts, x, spec.scaling
-        self.log_weights, self.max_bytes, self.num_rows = log_weights, max_bytes, len(x)
-        first = jax.eval_shape(lambda: jnp.asarray(self._standardise(slice(0, 1))))
-        rows = jax.ShapeDtypeStruct((PROBE_ROWS, *first.shape[1:]), first.dtype)
-        jaxpr, shapes = jax.make_jaxpr(lambda x: parts[0].outputs(x), return_shape=True)(rows)
-        self.width, self.dtype = shapes[0].shape[1], shapes[0].dtype
-        limit = max_bytes // (4 * 4 * max(numbers_per_row(jaxpr.jaxpr), math.prod(first.shape[1:])))
-        self.size = chunk_size(self.num_rows, min(MAX_ROWS, limit))
 
-    def dummy_noise(self) -> Array:
-        """One row per part: nothing is drawn."""
-        return jnp.zeros((len(self.parts), 1, self.width), self.dtype)
-
-    def chunks(self) -> Iterator[tuple[slice, Array]]:
-        """Rows and inputs, the last chunk filled up with copies of its last row."""
-        for start in range(0, self.num_rows, self.size):
-            rows = slice(start, min(start + self.size, self.num_rows))
-            chunk = np.asarray(self._standardise(rows))
-            missing = self.size - len(chunk)
-            yield rows, jnp.asarray(np.concatenate([chunk, np.repeat(chunk[-1:], missing, 0)]) if missing else chunk)
-
-    def _standardise(self, rows: slice) -> Any:
-        chunk = self.x[rows]
-        return chunk if self.scaling is None else self.scaling.transform_x(chunk)
+def _first(moments: Any, log_weights: Array) -> Any:
+    del log_weights
+    return jax.tree.map(lambda leaf: leaf[0], moments)
 
 
 @eqx.filter_jit
-def _class_summary(
-    part: LinearPart, x: Array, link: AbstractLink, noise: Array, weight: Array, full: bool
-) -> ClassSummary:
-    mean, covariance = part.outputs(x)
+def _class_summary(link: AbstractLink, mean: Array, covariance: Array, noise: Array, weight: Array, full: bool) -> Any:
     if mean.shape[-1] == 1:
         pair = jnp.array(link.pair, mean.dtype)
         mean, covariance, noise = mean * pair, covariance * pair[:, None] * pair, noise * jnp.ones(2, noise.dtype)
     return link.summary(mean, covariance, noise, weight, full=full)
 
 
-def _classify(job: _Job, link: AbstractLink, noise: Array) -> Prediction:
-    num_classes = max(2, job.width)
-    full = job.num_rows * num_classes**2 * 8 <= job.max_bytes
-    averages = ClassAverages.empty(job.num_rows, num_classes, full=full)
-    for rows, x in job.chunks():
-        for part, draws, weight in zip(job.parts, noise, job.log_weights, strict=True):
-            averages.add(rows, _class_summary(part, x, link, draws, jnp.asarray(weight, job.dtype), full))
-    return averages.prediction(num_draws=noise.shape[0] * noise.shape[1], max_bytes=job.max_bytes)
-
-
-@eqx.filter_jit
-def _closed_form(part: LinearPart, x: Array, noise: Array) -> NormalOutputs:
-    del noise
-    mean, covariance = part.outputs(x)
-    likelihood: Any = part.model.likelihood
-    scale = likelihood.location_and_scale(mean, part.mean.likelihood)[1]
-    return NormalOutputs(mean[None], covariance[None], scale[None])
-
-
-@eqx.filter_jit
-def _drawn(part: LinearPart, x: Array, noise: Array) -> Any:
-    outputs = draw_outputs(*part.outputs(x), noise)
-    return eqx.filter_vmap(lambda output: part.model.likelihood.distribution(output, part.mean.likelihood))(outputs)
-
-
-def _collect(job: _Job, components_of: Callable[..., Any], noise: Array, log_weights: np.ndarray) -> Mixture:
-    """The components of all parts at all rows, on the host."""
-    probe = jax.ShapeDtypeStruct((PROBE_ROWS, *job.x.shape[1:]), job.dtype)
-    shapes = eqx.filter_eval_shape(components_of, job.parts[0], probe, noise[0])
-    row_axes = tuple(leaf.shape[1:2] == (PROBE_ROWS,) for leaf in jax.tree.leaves(shapes))
-    by_part: list[list[Any]] = [[] for _ in job.parts]
-    for rows, x in job.chunks():
-        for found, part, draws in zip(by_part, job.parts, noise, strict=True):
-            leaves, treedef = jax.tree.flatten(components_of(part, x, draws))
-            num = rows.stop - rows.start
-            kept = [np.asarray(leaf)[:, :num] if has else leaf for leaf, has in zip(leaves, row_axes, strict=True)]
-            found.append(treedef.unflatten(kept))
-
-    def join(*leaves: Any, has_rows: bool) -> Any:
-        return np.concatenate(leaves, axis=1) if has_rows else leaves[0]
-
-    wholes = []
-    for found in by_part:
-        treedef = jax.tree.structure(found[0])
-        columns = zip(*(jax.tree.leaves(chunk) for chunk in found), strict=True)
-        joined = [functools.partial(join, has_rows=has)(*c) for c, has in zip(columns, row_axes, strict=True)]
-        wholes.append(treedef.unflatten(joined))
-    components = jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *wholes)
-    return Mixture(components, row_axes, log_weights, job.num_rows, job.max_bytes)
+def _lean(functions: LinearisedFunctions) -> LinearisedFunctions:
+    return eqx.tree_at(lambda f: f.draws, functions, None)

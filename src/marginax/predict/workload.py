@@ -1,4 +1,4 @@
-"""How much of a prediction fits in memory at a time, found by tracing the model and computing nothing."""
+"""How much of a prediction fits in memory at a time, found by tracing and computing nothing."""
 
 import math
 from collections.abc import Iterator
@@ -9,6 +9,8 @@ import jax
 from jax.extend.core import jaxprs_in_params
 from jaxtyping import PyTree
 
+from marginax.predict.functions import AbstractFunctions
+
 PROBE_ROWS = 8191  # a prime: an array whose size it divides is one that grows with the number of rows
 MAX_ROWS = 2048
 CACHE_BYTES = 8 * 2**20  # what stays in the cache, and in memory that the process has already: several times faster
@@ -16,10 +18,10 @@ _LIVE_ARRAYS = 3  # largest intermediates that may be alive at the same time
 
 
 class Workload(eqx.Module):
-    """What one draw of the parameters costs, in numbers (not bytes), and the distribution it gives.
+    """What one draw costs, in numbers (not bytes), and the distribution it gives.
 
     Attributes:
-        numbers_per_draw: parameters of a draw.
+        numbers_per_draw: in a draw.
         numbers_per_row: the largest intermediate array, per row of inputs.
         outcome: the predictive distribution, with shapes in place of arrays.
         row_axes: for each array of it, whether its first axis runs over rows.
@@ -31,44 +33,45 @@ class Workload(eqx.Module):
     row_axes: tuple[bool, ...]
 
 
-def measure_workload(model: Any, params: PyTree, x: jax.ShapeDtypeStruct, keys: Any = None) -> Workload:
-    """Trace `model.predictive` for one draw and `PROBE_ROWS` rows.
+def measure_workload(functions: AbstractFunctions, x: jax.ShapeDtypeStruct) -> Workload:
+    """Trace one draw at `PROBE_ROWS` rows.
 
     Args:
-        model: offers `predictive(params, x, key=...)`.
-        params: parameters whose leaves have a leading axis of draws.
+        functions: of one kind.
         x: shape and dtype of some (standardised) inputs; the number of rows does not matter.
-        keys: one key per draw, or None.
-
-    Returns:
-        The cost, and what comes out.
     """
-    arrays, rest = eqx.partition(model, eqx.is_array)
+    arrays, rest = eqx.partition(without_draws(functions), eqx.is_array)
     static: list[PyTree] = []
 
-    def outputs(arrays: PyTree, p: PyTree, x: Any, key: Any) -> PyTree:
-        result = eqx.combine(arrays, rest).predictive(p, x, key=key)
+    def outputs(arrays: PyTree, draw: PyTree, x: Any) -> PyTree:
+        result = eqx.combine(arrays, rest).distribution(draw, x)
         found, other = eqx.partition(result, eqx.is_array)
         static.append(other)
         return found
 
-    one = jax.tree.map(lambda leaf: _struct(leaf, leaf.shape[1:]), params)
-    key = None if keys is None else _struct(keys, keys.shape[1:])
+    one = jax.tree.map(lambda leaf: _struct(leaf, (1, *leaf.shape[1:])), functions.draws)
+    one = jax.eval_shape(functions.prepare, one)
+    one = jax.tree.map(lambda leaf: _struct(leaf, leaf.shape[1:]), one)
     rows = jax.ShapeDtypeStruct((PROBE_ROWS, *x.shape[1:]), x.dtype)
-    jaxpr, shapes = jax.make_jaxpr(outputs, return_shape=True)(arrays, one, rows, key)
+    jaxpr, shapes = jax.make_jaxpr(outputs, return_shape=True)(arrays, one, rows)
     return Workload(
         sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(one)),
-        max(math.prod(x.shape[1:]), numbers_per_row(jaxpr.jaxpr)),
+        max(math.prod(x.shape[1:]), _numbers_per_row(jaxpr.jaxpr)),
         eqx.combine(shapes, static[-1]),
         tuple(leaf.shape[:1] == (PROBE_ROWS,) for leaf in jax.tree.leaves(shapes)),
     )
+
+
+def without_draws(functions: AbstractFunctions) -> Any:
+    """What all draws share: small enough to be handed to a compiled program."""
+    return eqx.tree_at(lambda f: (f.draws, f.log_weights), functions, (None, None), is_leaf=lambda leaf: leaf is None)
 
 
 def _struct(leaf: Any, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True))
 
 
-def numbers_per_row(jaxpr: Any) -> int:
+def _numbers_per_row(jaxpr: Any) -> int:
     """Size, per row, of the largest array that a program for `PROBE_ROWS` rows computes."""
     return max([1, *(size // PROBE_ROWS for size in _sizes(jaxpr) if size % PROBE_ROWS == 0)])
 

@@ -31,7 +31,6 @@ class IndependentBatches(AbstractSource):
 
     @property
     def spec(self) -> DataSpec:
-        """Of the data."""
         return self.data.spec
 
     def batch(self, step: Array | int, *, key: PRNGKeyArray) -> Batch:
@@ -40,5 +39,4 @@ class IndependentBatches(AbstractSource):
         return Batch((jnp.asarray(self.data.x)[rows], jnp.asarray(self.data.y)[rows]), rows, self.data.num_examples)
 
     def examples(self, num: int) -> tuple[Any, Any]:
-        """The first rows."""
         return self.data.x[:num], self.data.y[:num]

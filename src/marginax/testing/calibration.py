@@ -166,11 +166,11 @@ def _sample_unknowns(model: Model, params: Params, key: PRNGKeyArray) -> dict[st
 
 
 def _draws(posterior: AbstractPosterior, num: int, key: PRNGKeyArray) -> Params:
-    params, log_weights = posterior.support(num, key=key)
-    kept = jax.tree.leaves(params)[0].shape[0]
-    if kept < num or log_weights is not None:
+    functions = posterior.functions(num, key=key)
+    kept = functions.num_draws
+    if kept < num or functions.log_weights is not None:
         raise ValueError(f"method must give at least num_draws={num} draws of equal weight, got {kept}: keep more")
-    return params
+    return functions.draws
 
 
 @eqx.filter_jit

@@ -281,7 +281,6 @@ class _Counter(AbstractHook):
         self.calls.clear()
 
     def after_chunk(self, memory: Any, event: Event) -> Verdict:
-        """Note the count."""
         self.counts.append((event.phase, len(self.calls)))
         return Verdict(memory, event.states)
 
@@ -297,7 +296,6 @@ class InterruptAt(AbstractHook):
     places: tuple[tuple[str, int], ...]
 
     def every(self, phase: str, source: Any) -> int | None:
-        """The step at which to strike."""
         del source
         return dict(self.places).get(phase)
 

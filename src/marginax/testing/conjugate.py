@@ -82,7 +82,6 @@ class BetaBinomial(AbstractConjugate):
 
     @property
     def log_evidence(self) -> float:
-        """Of the flips in their order."""
         return float((betaln(*self._posterior) - betaln(self.heads, self.tails)).sum())
 
     @property
@@ -93,22 +92,18 @@ class BetaBinomial(AbstractConjugate):
 
     @property
     def covariance(self) -> Float[np.ndarray, "d d"]:
-        """Coins are independent."""
         heads, tails = self._posterior
         return np.diag(polygamma(1, heads) + polygamma(1, tails))
 
     @property
     def mode(self) -> Float[np.ndarray, " d"]:
-        """Of the logits."""
         heads, tails = self._posterior
         return np.log(heads / tails)
 
     def conditional_mean(self, output: Float[np.ndarray, "*s m k"]) -> Float[np.ndarray, "*s m"]:
-        """The chance of heads."""
         return expit(output[..., 0])
 
     def predictive(self, x: Float[np.ndarray, "m d"]) -> ExactPrediction:
-        """Mean and variance of a beta distribution."""
         heads, tails = (x @ part for part in self._posterior)
         mean = heads / (heads + tails)
         epistemic = mean * (1 - mean) / (heads + tails + 1)
@@ -143,7 +138,6 @@ class GammaPoisson(AbstractConjugate):
 
     @property
     def log_evidence(self) -> float:
-        """Of the counts."""
         concentration, rate = self._posterior
         return float((gammaln(concentration) - concentration * np.log(rate)).sum() + self._constant)
 
@@ -155,17 +149,14 @@ class GammaPoisson(AbstractConjugate):
 
     @property
     def covariance(self) -> Float[np.ndarray, "d d"]:
-        """Counters are independent."""
         return np.diag(polygamma(1, self._posterior[0]))
 
     @property
     def mode(self) -> Float[np.ndarray, " d"]:
-        """Of the log rates."""
         concentration, rate = self._posterior
         return np.log(concentration / rate)
 
     def conditional_mean(self, output: Float[np.ndarray, "*s m k"]) -> Float[np.ndarray, "*s m"]:
-        """The rate."""
         return np.exp(output[..., 0])
 
     def predictive(self, x: Float[np.ndarray, "m d"]) -> ExactPrediction:
@@ -193,14 +184,12 @@ class DirichletMultinomial(AbstractConjugate):
         return self.concentration + np.bincount(self.y, minlength=len(self.concentration))
 
     def log_joint(self, theta: Float[np.ndarray, "*s k"]) -> Float[np.ndarray, "*s"]:
-        """Log-gamma priors and a multinomial likelihood."""
         prior = self.concentration * theta - np.exp(theta) - gammaln(self.concentration)
         thrown = (self._posterior - self.concentration) * log_softmax(theta, axis=-1)
         return np.asarray((prior + thrown).sum(-1))
 
     @property
     def log_evidence(self) -> float:
-        """Of the throws in their order."""
         prior, posterior = self.concentration, self._posterior
         parts = (gammaln(posterior) - gammaln(prior)).sum()
         return float(parts + gammaln(prior.sum()) - gammaln(posterior.sum()))
@@ -218,7 +207,6 @@ class DirichletMultinomial(AbstractConjugate):
 
     @property
     def mode(self) -> Float[np.ndarray, " k"]:
-        """Of the logits."""
         return np.log(self._posterior * self.concentration.sum() / self._posterior.sum())
 
     def conditional_mean(self, output: Float[np.ndarray, "*s m k"]) -> Float[np.ndarray, "*s m"]:

@@ -79,12 +79,10 @@ class LinearGaussian(AbstractProblem):
 
     @cached_property
     def covariance(self) -> Float[np.ndarray, "d d"]:
-        """Posterior covariance."""
         return np.linalg.inv(self.precision)
 
     @property
     def mode(self) -> Float[np.ndarray, " d"]:
-        """The mean."""
         return self.mean
 
     @cached_property
@@ -93,7 +91,6 @@ class LinearGaussian(AbstractProblem):
         return np.linalg.lstsq(self.features(self.x), self.y, rcond=None)[0]
 
     def log_joint(self, theta: Float[np.ndarray, "*s d"]) -> Float[np.ndarray, "*s"]:
-        """Normal likelihood and prior."""
         total = log_normal(self.y, theta @ self.features(self.x).T, self.noise_scale).sum(-1)
         if np.isfinite(self.prior_scale):
             total = total + log_normal(theta, 0.0, self.prior_scale).sum(-1)
@@ -106,7 +103,6 @@ class LinearGaussian(AbstractProblem):
         return float(self.log_joint(self.mean) + log_volume)
 
     def predictive(self, x: Float[np.ndarray, "m k"]) -> ExactPrediction:
-        """Normal."""
         design = self.features(x)
         spread = np.einsum("mi,ij,mj->m", design, self.covariance, design)
         return ExactPrediction(design @ self.mean, spread, np.full(len(x), self.noise_scale**2))

@@ -48,7 +48,6 @@ class Logistic(AbstractProblem):
     half_width: float = 10.0
 
     def log_joint(self, theta: Float[np.ndarray, "*s 2"]) -> Float[np.ndarray, "*s"]:
-        """Bernoulli likelihood and normal prior."""
         signed = theta @ (np.where(self.y == 1, 1.0, -1.0)[:, None] * self.x).T
         log_likelihood = -np.logaddexp(0.0, -signed).sum(-1)
         return np.asarray(log_likelihood + log_normal(theta, 0.0, self.prior_scale).sum(-1))
@@ -85,7 +84,6 @@ class Logistic(AbstractProblem):
 
     @property
     def log_evidence(self) -> float:
-        """By quadrature."""
         return self._nodes.log_evidence
 
     @cached_property
@@ -94,12 +92,10 @@ class Logistic(AbstractProblem):
 
     @property
     def mean(self) -> Float[np.ndarray, " 2"]:
-        """By quadrature."""
         return self._moments[0]
 
     @property
     def covariance(self) -> Float[np.ndarray, "2 2"]:
-        """By quadrature."""
         return self._moments[1]
 
     def conditional_mean(self, output: Float[np.ndarray, "*s m k"]) -> Float[np.ndarray, "*s m"]:

@@ -75,7 +75,6 @@ class TanhNetwork(AbstractProblem):
     half_width: float = 4.8
 
     def log_joint(self, theta: Float[np.ndarray, "*s d"]) -> Float[np.ndarray, "*s"]:
-        """Normal likelihood and prior."""
         hidden = self.num_hidden
         weight, bias, output, shift = np.split(theta, np.cumsum([hidden, hidden, hidden]), axis=-1)
         units = np.tanh(weight[..., None] * self.x[:, 0] + bias[..., None])

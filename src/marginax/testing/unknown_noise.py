@@ -90,7 +90,6 @@ class LinearUnknownNoise(AbstractProblem):
 
     @property
     def log_evidence(self) -> float:
-        """By quadrature."""
         return self._nodes.log_evidence
 
     @cached_property
@@ -103,12 +102,10 @@ class LinearUnknownNoise(AbstractProblem):
 
     @property
     def mean(self) -> Float[np.ndarray, " e"]:
-        """By quadrature."""
         return self._moments[0]
 
     @property
     def covariance(self) -> Float[np.ndarray, "e e"]:
-        """By quadrature."""
         return self._moments[1]
 
     @cached_property

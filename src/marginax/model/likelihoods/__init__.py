@@ -9,6 +9,7 @@ from marginax.model.distributions import LogNormal
 from marginax.model.likelihoods.abstract import AbstractLikelihood
 from marginax.model.likelihoods.custom import Custom, Tempered
 from marginax.model.likelihoods.discrete import Bernoulli, Categorical, Poisson
+from marginax.model.likelihoods.from_distribution import FromDistribution, Output
 from marginax.model.likelihoods.real import Gaussian, Laplace, StudentT
 from marginax.model.scale import FromNetwork
 
@@ -17,10 +18,12 @@ __all__ = [
     "Bernoulli",
     "Categorical",
     "Custom",
+    "FromDistribution",
     "FromNetwork",
     "Gaussian",
     "Laplace",
     "LogNormal",
+    "Output",
     "Poisson",
     "StudentT",
     "Tempered",

@@ -84,10 +84,6 @@ class AbstractLikelihood(eqx.Module):
         """The distribution of the target given normal outputs with these moments; None if there is no formula."""
         del mean, covariance, unknowns
 
-    def logits(self, output: Float[Array, "*n k"]) -> Float[Array, "*n c"]:
-        """Logits of the classes, where the target is a class."""
-        raise NotImplementedError(f"{type(self).__name__} has no classes")
-
     def perturbation(
         self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
     ) -> Float[Array, " n"]:

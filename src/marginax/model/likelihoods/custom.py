@@ -1,7 +1,7 @@
 """Likelihoods made from others, or from any function."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -17,6 +17,7 @@ from marginax.model.outcome import Outcome
 class CustomOutput(eqx.Module):
     """The conditional distribution of a custom likelihood: it can do what the user's functions can."""
 
+    outcome: ClassVar[Outcome] = Outcome.REAL
     output: Float[Array, "*n k"]
     shift: Array
     factor: Array
@@ -81,7 +82,6 @@ class Custom(AbstractLikelihood):
         return output_size
 
     def check(self, output_size: int, y: np.ndarray) -> None:
-        """The function must give a scalar."""
         if (y.ndim == 1) != self.scalar_target:
             raise ValueError(f"y has shape {y.shape}, but Custom has scalar_target={self.scalar_target}")
         example = jax.ShapeDtypeStruct(y.shape[1:], y.dtype)
@@ -95,7 +95,6 @@ class Custom(AbstractLikelihood):
         return CustomOutput(output, jnp.zeros(()), jnp.ones(()), self)
 
     def log_prob(self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns) -> Float[Array, " n"]:
-        """The user's function, per example."""
         del unknowns
         return jax.vmap(self.log_prob_function)(output, y)
 
@@ -117,7 +116,6 @@ class Tempered(AbstractLikelihood):
             raise ValueError(f"temperature must be > 0, got {self.temperature}")
 
     def num_targets(self, output_size: int) -> int:
-        """As the likelihood inside."""
         return self.likelihood.num_targets(output_size)
 
     def outcome(self, output_size: int) -> Outcome:
@@ -129,15 +127,10 @@ class Tempered(AbstractLikelihood):
     def marginal(self, mean: Float[Array, "n k"], covariance: Float[Array, "n k k"], unknowns: Unknowns) -> Any:
         return self.likelihood.marginal(mean, covariance, unknowns)
 
-    def logits(self, output: Float[Array, "*n k"]) -> Float[Array, "*n c"]:
-        return self.likelihood.logits(output)
-
     def init(self, output_size: int) -> Unknowns:
-        """As the likelihood inside."""
         return self.likelihood.init(output_size)
 
     def log_prior(self, unknowns: Unknowns) -> Float[Array, ""]:
-        """As the likelihood inside."""
         return self.likelihood.log_prior(unknowns)
 
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> Any:
@@ -161,11 +154,9 @@ class Tempered(AbstractLikelihood):
         return self.likelihood.fisher_root(output, unknowns) / jnp.sqrt(self.temperature)
 
     def log_prob(self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns) -> Float[Array, " n"]:
-        """Log probability divided by the temperature."""
         return self.likelihood.log_prob(output, y, unknowns) / self.temperature
 
     def perturbation(
         self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
     ) -> Float[Array, " n"]:
-        """Noise of the tempered spread."""
         return self.likelihood.perturbation(output, unknowns, noise) / jnp.sqrt(self.temperature)

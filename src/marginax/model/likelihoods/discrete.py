@@ -11,7 +11,8 @@ from marginax.model.likelihoods.abstract import AbstractLikelihood, Unknowns, ch
 from marginax.model.outcome import Outcome
 
 
-def _check_counts(y: np.ndarray, highest: int | None, name: str) -> None:
+def check_counts(y: np.ndarray, highest: int | None, name: str) -> None:
+    """Raise unless y holds whole numbers from 0 to the highest."""
     if np.issubdtype(y.dtype, np.floating) and not np.all(y == np.round(y)):
         raise ValueError(f"y must hold whole numbers for {name}, got {y[y != np.round(y)][0]}")
     if y.min() < 0 or (highest is not None and y.max() > highest):
@@ -25,21 +26,15 @@ class Bernoulli(AbstractLikelihood):
     """Yes or no: the network gives a logit per target."""
 
     def num_targets(self, output_size: int) -> int:
-        """One target per logit."""
         return output_size
 
     def outcome(self, output_size: int) -> Outcome:
         """Two classes, or several labels."""
         return Outcome.CLASS if output_size == 1 else Outcome.LABELS
 
-    def logits(self, output: Float[Array, "*n 1"]) -> Float[Array, "*n 2"]:
-        """Of no and yes."""
-        return jnp.concatenate([jnp.zeros_like(output), output], axis=-1)
-
     def check(self, output_size: int, y: np.ndarray) -> None:
-        """Zeros and ones."""
         check_width(output_size, output_size, y)
-        _check_counts(y, 1, "Bernoulli()")
+        check_counts(y, 1, "Bernoulli()")
 
     def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
         """p (1 - p)."""
@@ -48,18 +43,15 @@ class Bernoulli(AbstractLikelihood):
         return jax.vmap(jnp.diag)(p * (1 - p))
 
     def fisher_root(self, output: Float[Array, " k"], unknowns: Unknowns) -> Float[Array, "k m"]:
-        """The standard deviation."""
         return jnp.sqrt(self.fisher(output[None], unknowns)[0])
 
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.Bernoulli:
-        """Bernoulli with the network's logits."""
         del unknowns
         return dist.Bernoulli(output)
 
     def perturbation(
         self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
     ) -> Float[Array, " n"]:
-        """Noise with the variance of a coin."""
         del unknowns
         p = jax.nn.sigmoid(jax.lax.stop_gradient(output))
         return jnp.sum(noise * jnp.sqrt(p * (1 - p)) * output, axis=-1)
@@ -70,7 +62,6 @@ class Categorical(AbstractLikelihood):
     """One of K classes: the network gives K logits, the target is a label 0..K-1."""
 
     def num_targets(self, output_size: int) -> int:
-        """A single label."""
         if output_size < 2:
             raise ValueError(f"network must give at least 2 logits for Categorical(), got {output_size}")
         return 1
@@ -79,15 +70,11 @@ class Categorical(AbstractLikelihood):
         del output_size
         return Outcome.CLASS
 
-    def logits(self, output: Float[Array, "*n k"]) -> Float[Array, "*n k"]:
-        return output
-
     def check(self, output_size: int, y: np.ndarray) -> None:
-        """Labels in range."""
         self.num_targets(output_size)
         if y.ndim != 1:
             raise ValueError(f"y must be labels of shape (n,) for Categorical(), got {y.shape}")
-        _check_counts(y, output_size - 1, f"Categorical() with {output_size} logits")
+        check_counts(y, output_size - 1, f"Categorical() with {output_size} logits")
 
     def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
         """diag(p) - p p'."""
@@ -104,7 +91,6 @@ class Categorical(AbstractLikelihood):
         return root[:, None] * basis
 
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.Categorical:
-        """Categorical with the network's logits."""
         del unknowns
         return dist.Categorical(output)
 
@@ -129,7 +115,6 @@ class Poisson(AbstractLikelihood):
     """Counts: the network gives the log rate per target."""
 
     def num_targets(self, output_size: int) -> int:
-        """One count per log rate."""
         return output_size
 
     def outcome(self, output_size: int) -> Outcome:
@@ -139,15 +124,13 @@ class Poisson(AbstractLikelihood):
     def check(self, output_size: int, y: np.ndarray) -> None:
         """Whole numbers from 0."""
         check_width(output_size, output_size, y)
-        _check_counts(y, None, "Poisson()")
+        check_counts(y, None, "Poisson()")
 
     def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
-        """The rate."""
         del unknowns
         return jax.vmap(jnp.diag)(jnp.exp(output))
 
     def fisher_root(self, output: Float[Array, " k"], unknowns: Unknowns) -> Float[Array, "k m"]:
-        """Root of the rate."""
         del unknowns
         return jnp.diag(jnp.exp(0.5 * output))
 
@@ -165,6 +148,5 @@ class Poisson(AbstractLikelihood):
     def perturbation(
         self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
     ) -> Float[Array, " n"]:
-        """Noise with the variance of a count."""
         del unknowns
         return jnp.sum(noise * jnp.exp(0.5 * jax.lax.stop_gradient(output)) * output, axis=-1)

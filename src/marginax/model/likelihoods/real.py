@@ -12,6 +12,8 @@ from marginax.files import register
 from marginax.model import distributions as dist
 from marginax.model.distributions import LogNormal
 from marginax.model.likelihoods.abstract import AbstractLikelihood, NormalNoise, Unknowns, check_width
+from marginax.model.normal_outputs import NormalOutputs
+from marginax.model.numpyro_distribution import from_numpyro
 from marginax.model.scale import FromNetwork, Positive, check_scale, initial_log_scale, log_prior_of_log
 
 Scale = float | Positive | FromNetwork | Array
@@ -28,7 +30,6 @@ class AbstractLocationScale(AbstractLikelihood):
     scale: eqx.AbstractVar[Scale]
 
     def num_targets(self, output_size: int) -> int:
-        """One target per location."""
         if not isinstance(self.scale, FromNetwork):
             return output_size
         if output_size % 2:
@@ -38,7 +39,6 @@ class AbstractLocationScale(AbstractLikelihood):
         return output_size // 2
 
     def check(self, output_size: int, y: np.ndarray) -> None:
-        """Real targets, as many as locations."""
         check_width(output_size, self.num_targets(output_size), y)
 
     def init(self, output_size: int) -> Unknowns:
@@ -48,7 +48,6 @@ class AbstractLocationScale(AbstractLikelihood):
         return {}
 
     def log_prior(self, unknowns: Unknowns) -> Float[Array, ""]:
-        """Prior of the log scale."""
         if isinstance(self.scale, Positive):
             return log_prior_of_log(self.scale, unknowns["log_scale"])
         return jnp.zeros(())
@@ -88,7 +87,7 @@ class Gaussian(AbstractLocationScale):
     (3, 2)
     """
 
-    scale: Scale = eqx.field(default_factory=_default_scale)
+    scale: Scale = eqx.field(default_factory=_default_scale, converter=from_numpyro)
 
     def __check_init__(self):
         check_scale(self.scale)
@@ -104,8 +103,15 @@ class Gaussian(AbstractLocationScale):
         return {**unknowns, "log_scale": log_scale}
 
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.Normal:
-        """Normal with the network's mean."""
         return dist.Normal(*self.location_and_scale(output, unknowns))
+
+    def marginal(
+        self, mean: Float[Array, "n k"], covariance: Float[Array, "n k k"], unknowns: Unknowns
+    ) -> NormalOutputs | None:
+        """Normal too, unless the network gives the scale."""
+        if isinstance(self.scale, FromNetwork):
+            return None
+        return NormalOutputs(mean, covariance, self.location_and_scale(mean, unknowns)[1])
 
     def perturbation(
         self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
@@ -125,7 +131,7 @@ class StudentT(AbstractLocationScale):
     """
 
     df: float = 4.0
-    scale: Scale = eqx.field(default_factory=_default_scale)
+    scale: Scale = eqx.field(default_factory=_default_scale, converter=from_numpyro)
 
     def __check_init__(self):
         if not self.df > 0:
@@ -137,7 +143,6 @@ class StudentT(AbstractLocationScale):
         return self.fisher_of(output, unknowns, (self.df + 1) / (self.df + 3), 2 * self.df / (self.df + 3))
 
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.StudentT:
-        """Student t around the network's output."""
         loc, scale = self.location_and_scale(output, unknowns)
         return dist.StudentT(jnp.full_like(loc, self.df), loc, scale)
 
@@ -150,7 +155,7 @@ class Laplace(AbstractLocationScale):
         scale: as in `Gaussian` (the standard deviation is sqrt(2) times it).
     """
 
-    scale: Scale = eqx.field(default_factory=_default_scale)
+    scale: Scale = eqx.field(default_factory=_default_scale, converter=from_numpyro)
 
     def __check_init__(self):
         check_scale(self.scale)
@@ -160,5 +165,4 @@ class Laplace(AbstractLocationScale):
         return self.fisher_of(output, unknowns, 1.0, 1.0)
 
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.Laplace:
-        """Laplace around the network's output."""
         return dist.Laplace(*self.location_and_scale(output, unknowns))

@@ -64,11 +64,9 @@ class NormalOutputs(AbstractDistribution):
         return jnp.sum(Normal(0.0, 1.0).log_prob(z) - jnp.log(pivots), axis=-1, keepdims=True)
 
     def cdf(self, value: ArrayLike) -> Array:
-        """Of each output by itself."""
         return self._marginal.cdf(value)
 
     def icdf(self, q: ArrayLike) -> Array:
-        """Of each output by itself."""
         return self._marginal.icdf(q)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:

@@ -1,0 +1,184 @@
+"""The one loop over draws x inputs: it owns scaling, chunks, padding, weights and bounded memory.
+
+Predictions, scores, decisions and diagnostics say what they want of each chunk; this says which chunks there are. All
+chunks of a kind have one shape (the last entry is repeated to fill them), so that one program serves all.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from marginax.data import DataSpec
+from marginax.predict.functions import MAX_BYTES, AbstractFunctions
+from marginax.predict.workload import chunk_sizes, measure_workload, without_draws
+
+Chunk = tuple[slice, slice, PyTree]
+"""Draws, inputs, and what was computed of them (with draws and inputs that only fill up the chunk)."""
+
+
+class DrawLoop:
+    """All draws at all inputs, a chunk at a time.
+
+    Args:
+        functions: the draws.
+        x: inputs (n, ...) in the user's units.
+        spec: shapes and scaling of the training data; None if x is in the units of the model.
+        max_bytes: memory for intermediate results.
+
+    Attributes:
+        like: the distribution that a draw gives, with shapes in place of arrays.
+        row_axes: for each array of it, whether its first axis runs over inputs.
+        log_weights: of the draws, normalised.
+    """
+
+    def __init__(self, functions: AbstractFunctions, x: Any, *, spec: DataSpec | None, max_bytes: int = MAX_BYTES):
+        if len(x) == 0:
+            raise ValueError("x must have at least one row, got none")
+        self.functions, self.x, self.max_bytes = functions, x, max_bytes
+        self.scaling = None if spec is None else spec.scaling
+        self.num_draws, self.num_rows = functions.num_draws, len(x)
+        self.log_weights = functions.normalised_log_weights()
+        first = jax.eval_shape(lambda: jnp.asarray(self._standardised(slice(0, 1))))
+        self._workloads = [measure_workload(member, first) for member in functions.members]
+        self.like, self.row_axes = self._workloads[0].outcome, self._workloads[0].row_axes
+        self._x_chunks: dict[tuple[int, int], Array] = {}
+
+    def run(
+        self,
+        reduce: Callable[..., PyTree],
+        *row_args: np.ndarray,
+        rows_first: bool = False,
+        max_rows: int | None = None,
+    ) -> Iterator[Chunk]:
+        """Every chunk, with draws in the outer loop (each is read once) or inputs.
+
+        Args:
+            reduce: (distributions of a chunk's draws, stacked; log weights, -inf where a draw only fills up; *row
+                arguments) -> what is wanted. It is compiled, so it is best a function with a name.
+            row_args: arrays with an entry for each input, such as targets.
+            rows_first: all draws at some inputs before the next inputs.
+            max_rows: inputs in a chunk, at most.
+        """
+        blocks = self._blocks()
+        size = min(block.num_rows for block in blocks)
+        size = size if max_rows is None else max(1, min(size, max_rows))
+        rows = [slice(start, min(start + size, self.num_rows)) for start in range(0, self.num_rows, size)]
+        order = ((b, r) for r in rows for b in blocks) if rows_first else ((b, r) for b in blocks for r in rows)
+        last, draws = None, None
+        for block, at in order:
+            if block is not last:
+                last, draws = block, block.draws()
+            args = [jnp.asarray(pad(np.asarray(arg[at]), size)) for arg in row_args]
+            yield block.places, at, _reduced(reduce, block.shared, draws, self._inputs(at, size), block.weights, *args)
+
+    def _blocks(self) -> "list[_Block]":
+        blocks, start = [], 0
+        for member, workload in zip(self.functions.members, self._workloads, strict=True):
+            num = member.num_draws
+            size, num_rows = chunk_sizes(num, self.num_rows, workload, self.max_bytes)
+            shared = without_draws(member)
+            for first in range(0, num, size):
+                own = slice(first, min(first + size, num))
+                places = slice(start + own.start, start + own.stop)
+                blocks.append(_Block(member, shared, own, places, size, num_rows, self.log_weights[places]))
+            start += num
+        return blocks
+
+    def collect(self, reduce: Callable[..., PyTree]) -> list[np.ndarray]:
+        """What is wanted of every draw at every input, on the host: arrays (draw, input, ...), or (draw, ...).
+
+        Which of the two is told by `row_axes`, so `reduce` gives the arrays of the distributions, or arrays with both
+        axes where it gives another number of them.
+        """
+        results: list[np.ndarray] = []
+        for draws, rows, result in self.run(reduce):
+            leaves = jax.tree.leaves(result)
+            has_rows = self.row_axes if len(leaves) == len(self.row_axes) else (True,) * len(leaves)
+            if not results:
+                shapes = [leaf.shape[2:] if has else leaf.shape[1:] for leaf, has in zip(leaves, has_rows, strict=True)]
+                axes = [(self.num_draws, self.num_rows) if has else (self.num_draws,) for has in has_rows]
+                results = [np.empty((*a, *s), leaf.dtype) for a, s, leaf in zip(axes, shapes, leaves, strict=True)]
+            num_draws, num_rows = draws.stop - draws.start, rows.stop - rows.start
+            for whole, leaf, has in zip(results, leaves, has_rows, strict=True):
+                if has:
+                    whole[draws, rows] = np.asarray(leaf)[:num_draws, :num_rows]
+                else:
+                    whole[draws] = np.asarray(leaf)[:num_draws]
+        return results
+
+    def rebuild(self, leaves: list[np.ndarray]) -> PyTree:
+        """A stack of distributions from their arrays."""
+        shapes, static = eqx.partition(self.like, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+        return eqx.combine(jax.tree.unflatten(jax.tree.structure(shapes), leaves), static)
+
+    def _inputs(self, rows: slice, size: int) -> Array:
+        place = (rows.start, size)
+        x = self._x_chunks.get(place)
+        if x is None:
+            x = jnp.asarray(pad(self._standardised(rows), size))
+            if x.nbytes * (self.num_rows / size) <= self.max_bytes:
+                self._x_chunks[place] = x
+        return x
+
+    def _standardised(self, rows: slice) -> Any:
+        chunk = self.x[rows]
+        return chunk if self.scaling is None else self.scaling.transform_x(chunk)
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """A chunk of draws of one kind."""
+
+    member: AbstractFunctions
+    shared: Any
+    own: slice
+    places: slice
+    size: int
+    num_rows: int
+    log_weights: np.ndarray
+
+    def draws(self) -> PyTree:
+        """Padded, and prepared."""
+        draws = jax.tree.map(lambda leaf: pad(leaf[self.own], self.size), self.member.draws)
+        return _prepared(self.shared, draws) if self.member.is_prepared else draws
+
+    @property
+    def weights(self) -> Array:
+        weights = np.full(self.size, -np.inf, np.float32)
+        weights[: len(self.log_weights)] = self.log_weights
+        return jnp.asarray(weights)
+
+
+def components(distributions: PyTree, log_weights: Array) -> PyTree:
+    """The arrays of each draw's distribution."""
+    del log_weights
+    return eqx.filter(distributions, eqx.is_array)
+
+
+def pad(array: Any, size: int) -> Any:
+    """Repeat the last entry until the first axis has the given size."""
+    length = array.shape[0]
+    return array if length == size else array[np.minimum(np.arange(size), length - 1)]
+
+
+@eqx.filter_jit
+def _prepared(functions: AbstractFunctions, draws: PyTree) -> PyTree:
+    return functions.prepare(draws)
+
+
+@eqx.filter_jit
+def _reduced(
+    reduce: Callable[..., PyTree],
+    functions: AbstractFunctions,
+    draws: PyTree,
+    x: Array,
+    log_weights: Array,
+    *args: Array,
+) -> PyTree:
+    return reduce(eqx.filter_vmap(lambda draw: functions.distribution(draw, x))(draws), log_weights, *args)
