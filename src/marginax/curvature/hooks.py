@@ -186,7 +186,9 @@ def pull_back(
             every = enumerate(layers_of(whole))
             hooked = [_ForwardHook(v, inputs[i], probes[i]) if i in inputs else v for i, v in every]
             output = jnp.atleast_1d(replace_layers(whole, hooked)(x))
-            return output, [jnp.concatenate([_inputs_of(layers[i], part) for part in inputs[i]]) for i in sites]
+            return output, [
+                jnp.concatenate([_kind(layers[i]).inputs(layers[i], part) for part in inputs[i]]) for i in sites
+            ]
 
         probes = {site: [jnp.zeros(shape, x.dtype) for shape in plan.calls[site]] for site in sites}
         output, vjp, inputs = jax.vjp(forward, probes, [weights[i] for i in plain], has_aux=True)
@@ -277,3 +279,8 @@ def _kind(layer: Any) -> LayerKind:
     kind = kind_of(layer)
     assert kind is not None
     return kind
+
+
+def _inputs_of(layer: Any, x: Array) -> Float[Array, "t i"]:
+    """What the rows of the layer's weight are multiplied with, for every place of the output."""
+    return _kind(layer).inputs(layer, x)
