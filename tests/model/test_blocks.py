@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import marginax as mx
+from marginax._kernels import blocks
 from marginax._kernels.blocks import sum_over_rows
 from marginax.data import Batch
-from marginax._kernels import blocks
 
 
 def density(params, batch, model):

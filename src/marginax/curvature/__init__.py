@@ -8,14 +8,13 @@ from marginax.curvature.batch import AbstractBatchCurvature, Point
 from marginax.curvature.blocks import BlockCovariance, BlockCurvature, FixedCovariance, SubsetCovariance
 from marginax.curvature.cost import Cost, check_memory, estimate
 from marginax.curvature.dense import BlockDiagonal, Dense, DenseCovariance, DenseCurvature
-from marginax.curvature.diagonal import Diagonal, DiagonalCovariance, DiagonalCurvature
-from marginax.curvature.hooks import Plan, output_jacobian, plan_for, pull_back
+from marginax.curvature.diagonal import Diagonal, DiagonalCovariance, DiagonalCurvature, SingleWeights
+from marginax.curvature.hooks import Plan, output_jacobian, plan_for
 from marginax.curvature.jacobians import Jacobian
 from marginax.curvature.kinds import GGN, AbstractKind, EmpiricalFisher, Hessian, MonteCarloFisher
 from marginax.curvature.kronecker import EKFAC, Kronecker, KroneckerCovariance, KroneckerCurvature
 from marginax.curvature.low_rank import FunctionSpace, LowRank, LowRankCovariance, ReducedCovariance, ReducedCurvature
 from marginax.curvature.operators import AbstractCovariance, AbstractCurvature, KeptCovariance
-from marginax.curvature.single_weights import SingleWeights
 from marginax.curvature.structure import AbstractStructure, Extent
 
 __all__ = [
@@ -59,5 +58,4 @@ __all__ = [
     "estimate",
     "output_jacobian",
     "plan_for",
-    "pull_back",
 ]

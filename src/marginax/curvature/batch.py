@@ -1,6 +1,8 @@
 """The curvature of the log likelihood of one batch, in whatever form a structure wants it."""
 
 import abc
+from dataclasses import replace
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,7 +13,6 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from marginax.curvature.hooks import Columns, Plan, pull_back, selected_part
 from marginax.curvature.jacobians import Jacobian, gram, take_entries
 from marginax.data import Batch
-from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 
 
@@ -19,7 +20,7 @@ class Point(eqx.Module):
     """Where the curvature is taken, and for which data and weights.
 
     Args:
-        model: what it is the curvature of.
+        model: what it is the curvature of; columns need an `mx.Model`, the Hessian any model.
         params: where.
         plan: which leaves, and how they are differentiated.
         batch: the data.
@@ -28,7 +29,7 @@ class Point(eqx.Module):
         index: single weights of those leaves, where it is not all of them.
     """
 
-    model: AbstractModel
+    model: Any
     params: Params
     plan: Plan = eqx.field(static=True)
     batch: Batch
@@ -61,10 +62,13 @@ class Point(eqx.Module):
 
 
 class AbstractBatchCurvature(eqx.Module):
-    """The curvature of one batch; where it is a sum of outer products, those of the rows of `jacobian`."""
+    """The curvature of one batch."""
 
     point: eqx.AbstractVar[Point]
-    jacobian: eqx.AbstractVar[Jacobian]
+
+    @abc.abstractmethod
+    def jacobian(self) -> Jacobian:
+        """Rows whose outer products sum to the matrix; an error where it is no such sum."""
 
     @abc.abstractmethod
     def log_likelihood(self) -> Float[Array, ""]:
@@ -91,7 +95,7 @@ class OuterProducts(AbstractBatchCurvature):
     """A sum of outer products of columns, from one forward and backward pass through the network."""
 
     point: Point
-    jacobian: Jacobian
+    rows: Jacobian
     outputs: Float[Array, "n k"]
     columns: Columns
 
@@ -103,9 +107,12 @@ class OuterProducts(AbstractBatchCurvature):
         jacobian = tuple(leaf.weighted(point.weights) for leaf in selected_part(rows))
         return cls(point, jacobian, outputs, columns)
 
+    def jacobian(self) -> Jacobian:
+        return self.rows
+
     def log_likelihood(self) -> Float[Array, ""]:
-        likelihood = self.point.model.likelihood
-        return self.point.weights @ likelihood.log_prob(self.outputs, self.point.batch.y, self.point.params.likelihood)
+        point = self.point
+        return point.weights @ point.model.likelihood.log_prob(self.outputs, point.batch.y, point.params.likelihood)
 
     def product(self, directions: Float[Array, "size r"]) -> Float[Array, "size r"]:
         point = self.point
@@ -121,14 +128,13 @@ class OuterProducts(AbstractBatchCurvature):
         return jax.vmap(one, 1, 1)(directions)
 
     def matrix(self, part: slice = slice(None)) -> Float[Array, "block block"]:
-        return gram(self.jacobian)[part, part]
+        return gram(self.rows)[part, part]
 
     def diagonal(self) -> Float[Array, " size"]:
-        return jnp.concatenate([leaf.squares() for leaf in self.jacobian])
+        return jnp.concatenate([leaf.squares() for leaf in self.rows])
 
     def of_weights(self, index: Int[Array, " chosen"]) -> "OuterProducts":
-        entries = (take_entries(self.jacobian, index),)
-        return OuterProducts(_with_index(self.point, index), entries, self.outputs, self.columns)
+        return replace(self, point=replace(self.point, index=index), rows=(take_entries(self.rows, index),))
 
 
 class SecondDerivative(AbstractBatchCurvature):
@@ -136,7 +142,6 @@ class SecondDerivative(AbstractBatchCurvature):
 
     point: Point
 
-    @property
     def jacobian(self) -> Jacobian:
         raise ValueError(
             "kind Hessian() is no sum of outer products: choose Dense(), BlockDiagonal(), Diagonal() or "
@@ -155,13 +160,10 @@ class SecondDerivative(AbstractBatchCurvature):
         return jax.lax.map(self._row, jnp.arange(start, stop), batch_size=64)[:, start:stop]
 
     def diagonal(self) -> Float[Array, " size"]:
-        def entry(i: Array) -> Array:
-            return self._row(i) @ self._unit(i)
-
-        return jax.lax.map(entry, jnp.arange(self.point.size), batch_size=64)
+        return jax.lax.map(lambda i: self._row(i) @ self._unit(i), jnp.arange(self.point.size), batch_size=64)
 
     def of_weights(self, index: Int[Array, " chosen"]) -> "SecondDerivative":
-        return SecondDerivative(_with_index(self.point, index))
+        return SecondDerivative(replace(self.point, index=index))
 
     def _unit(self, i: Array) -> Float[Array, " size"]:
         return jax.nn.one_hot(i, self.point.size, dtype=self.point.weights.dtype)
@@ -176,7 +178,3 @@ class SecondDerivative(AbstractBatchCurvature):
             return -point.weights @ point.model.log_likelihood(point.moved(step), point.batch)
 
         return jax.jvp(jax.grad(loss), (point.no_step,), (direction,))[1]
-
-
-def _with_index(point: Point, index: Int[Array, " chosen"]) -> Point:
-    return Point(point.model, point.params, point.plan, point.batch, point.weights, point.key, index)

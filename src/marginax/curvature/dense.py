@@ -27,7 +27,7 @@ class Dense(AbstractStructure):
 
     def add(self, sums: Array, batch: AbstractBatchCurvature, number: int = 0) -> Array:
         del number
-        return sums + (_gram(batch.jacobian) if isinstance(batch, OuterProducts) else batch.matrix())
+        return sums + (_gram(batch.rows) if isinstance(batch, OuterProducts) else batch.matrix())
 
     def finalise(self, sums: Array, plan: Plan) -> AbstractCurvature:
         return _dense(sums, plan, tuple(range(len(plan.selected))))
@@ -50,7 +50,7 @@ class BlockDiagonal(AbstractStructure):
         del number
         plan = batch.point.plan
         if isinstance(batch, OuterProducts):
-            parts = [_gram(tuple(batch.jacobian[i] for i in leaves)) for leaves in plan.layers()]
+            parts = [_gram(tuple(batch.rows[i] for i in leaves)) for leaves in plan.layers()]
         else:
             sizes = self._sizes(plan)
             parts = [batch.matrix(slice(end - size, end)) for end, size in zip(accumulate(sizes), sizes, strict=True)]
@@ -131,9 +131,6 @@ class DenseCovariance(AbstractCovariance):
         through = jnp.einsum("ni,oip->nop", layer.inputs, factor.reshape(outputs, width, -1))
         between = jnp.einsum("nop,nqp->noq", through, through)
         return layer.columns @ between @ layer.columns.swapaxes(1, 2)
-
-    def dense(self) -> Float[Array, "size size"]:
-        return self.cholesky @ self.cholesky.T
 
 
 def inverse_of_triangle(matrix: Float[Array, "size size"]) -> Float[Array, "size size"]:

@@ -27,20 +27,21 @@ class AbstractJacobian(eqx.Module):
         """Numbers of examples and of columns."""
 
     @abc.abstractmethod
-    def weighted(self, weights: Float[Array, " n"]) -> "AbstractJacobian":
-        """Rows times the root of a weight for each example."""
-
-    @abc.abstractmethod
     def dense(self) -> Float[Array, "n m size"]:
         """Written out."""
 
-    @abc.abstractmethod
+    def weighted(self, weights: Float[Array, " n"]) -> "AbstractJacobian":
+        """Rows times the root of a weight for each example."""
+        return Plain(self.dense() * jnp.sqrt(weights)[:, None, None])
+
     def squares(self) -> Float[Array, " size"]:
         """Sum of the squares over examples and columns."""
+        return jnp.sum(self.dense() ** 2, axis=(0, 1))
 
-    @abc.abstractmethod
     def spread(self, variances: Float[Array, " size"]) -> Float[Array, "n m m"]:
         """Covariance of the columns when the weights are independent, with these variances."""
+        rows = self.dense()
+        return jnp.einsum("nmp,nlp->nml", rows * variances, rows)
 
 
 class Outer(AbstractJacobian):
@@ -92,7 +93,7 @@ class Outer(AbstractJacobian):
     def squares(self) -> Float[Array, " size"]:
         """Squares of an outer product are the outer product of squares; sums over places are taken first."""
         if self.inputs is None:
-            return jnp.sum(self.columns.sum(2) ** 2, axis=(0, 1))
+            return Plain(self.dense()).squares()
         if not self.is_shared:
             return (jnp.sum(self.columns[:, :, 0] ** 2, axis=1).T @ self.inputs[:, 0] ** 2).ravel()
 
@@ -128,18 +129,8 @@ class Plain(AbstractJacobian):
     def extent(self) -> tuple[int, int]:
         return self.values.shape[0], self.values.shape[1]
 
-    def weighted(self, weights: Float[Array, " n"]) -> "Plain":
-        return Plain(self.values * jnp.sqrt(weights)[:, None, None])
-
     def dense(self) -> Float[Array, "n m size"]:
         return self.values
-
-    def squares(self) -> Float[Array, " size"]:
-        return jnp.sum(self.values**2, axis=(0, 1))
-
-    def spread(self, variances: Float[Array, " size"]) -> Float[Array, "n m m"]:
-        """A product of matrices for each example."""
-        return jnp.einsum("nmp,nlp->nml", self.values * variances, self.values)
 
 
 class Zero(AbstractJacobian):
@@ -154,22 +145,15 @@ class Zero(AbstractJacobian):
     shape: tuple[int, int] = eqx.field(static=True)
 
     @property
-    def extent(self) -> tuple[int, int]:
-        return self.shape
-
-    @property
     def size(self) -> int:
         return self.num
 
-    def weighted(self, weights: Float[Array, " n"]) -> "Zero":
-        del weights
-        return self
+    @property
+    def extent(self) -> tuple[int, int]:
+        return self.shape
 
     def dense(self) -> Float[Array, "n m size"]:
-        return jnp.zeros((*self.extent, self.num))
-
-    def squares(self) -> Float[Array, " size"]:
-        return jnp.zeros(self.num)
+        return jnp.zeros((*self.extent, self.size))
 
     def spread(self, variances: Float[Array, " size"]) -> Float[Array, "n m m"]:
         del variances

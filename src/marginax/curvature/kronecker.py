@@ -1,8 +1,10 @@
 """Kronecker factors of the curvature, layer by layer."""
 
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -10,7 +12,7 @@ from marginax._kernels.random import normal
 from marginax.curvature.batch import AbstractBatchCurvature
 from marginax.curvature.blocks import BlockCurvature
 from marginax.curvature.diagonal import DiagonalCovariance, DiagonalCurvature
-from marginax.curvature.hooks import Plan
+from marginax.curvature.hooks import LeafPlan, Plan
 from marginax.curvature.jacobians import Jacobian, Outer, Plain, second_moment
 from marginax.curvature.operators import AbstractCovariance, AbstractCurvature
 from marginax.curvature.structure import AbstractStructure, Extent
@@ -57,7 +59,7 @@ class Kronecker(AbstractStructure):
         inputs, outputs = dict(sums.inputs), dict(sums.outputs)
         count, plain = dict(sums.count), dict(sums.plain)
         done = set()
-        for i, leaf in enumerate(batch.jacobian):
+        for i, leaf in enumerate(batch.jacobian()):
             if not isinstance(leaf, Outer):
                 plain[i] = plain[i] + leaf.squares()
                 continue
@@ -73,15 +75,15 @@ class Kronecker(AbstractStructure):
     def finalise(self, sums: FactorSums, plan: Plan) -> AbstractCurvature:
         """Eigenvalues multiply."""
         left, right = decompose(sums)
-        blocks: list[AbstractCurvature] = []
-        for i, leaf in enumerate(plan.selected):
+
+        def block(i: int, leaf: LeafPlan) -> AbstractCurvature:
             if leaf.site is None:
-                blocks.append(DiagonalCurvature(sums.plain[i]))
-                continue
+                return DiagonalCurvature(sums.plain[i])
             outputs, basis = left[leaf.site]
             inputs, other = (jnp.ones(1), jnp.ones((1, 1))) if leaf.is_bias else right[leaf.site]
-            blocks.append(KroneckerCurvature(basis, other, outputs[:, None] * inputs[None, :]))
-        return BlockCurvature(tuple(blocks))
+            return KroneckerCurvature(basis, other, outputs[:, None] * inputs[None, :])
+
+        return BlockCurvature(tuple(block(i, leaf) for i, leaf in enumerate(plan.selected)))
 
     def cost(self, plan: Plan, extent: Extent) -> tuple[int, int]:
         numbers, work = 0, 0
@@ -120,17 +122,15 @@ class EKFAC(AbstractStructure):
 
     def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> CorrectedSums:
         factors = Kronecker().empty(plan, extent, key=key)
-        left = {site: jnp.eye(value.shape[0]) for site, value in factors.outputs.items()}
-        right = {site: jnp.eye(value.shape[0]) for site, value in factors.inputs.items()}
+        left, right = (jax.tree.map(lambda v: jnp.eye(v.shape[0]), side) for side in (factors.outputs, factors.inputs))
         return CorrectedSums(factors, left, right, [jnp.zeros(leaf.size) for leaf in plan.selected])
 
     def add(self, sums: CorrectedSums, batch: AbstractBatchCurvature, number: int = 0) -> CorrectedSums:
         """Factors in the first pass, squares in their basis in the second."""
         if number == 0:
-            return CorrectedSums(Kronecker().add(sums.factors, batch), sums.left, sums.right, sums.values)
-        pairs = zip(sums.values, batch.jacobian, strict=True)
-        values = [total + _rotated(leaf, sums).squares() for total, leaf in pairs]
-        return CorrectedSums(sums.factors, sums.left, sums.right, values)
+            return replace(sums, factors=Kronecker().add(sums.factors, batch))
+        pairs = zip(sums.values, batch.jacobian(), strict=True)
+        return replace(sums, values=[total + _rotated(leaf, sums).squares() for total, leaf in pairs])
 
     def same_as(self, number: int) -> int:
         return number
@@ -139,17 +139,16 @@ class EKFAC(AbstractStructure):
         """Bases of the factors."""
         del precision
         left, right = ({site: pair[1] for site, pair in side.items()} for side in decompose(sums.factors))
-        return CorrectedSums(sums.factors, left, right, sums.values)
+        return replace(sums, left=left, right=right)
 
     def finalise(self, sums: CorrectedSums, plan: Plan) -> AbstractCurvature:
-        blocks: list[AbstractCurvature] = []
-        for leaf, values in zip(plan.selected, sums.values, strict=True):
+        def block(leaf: LeafPlan, values: Array) -> AbstractCurvature:
             if leaf.site is None:
-                blocks.append(DiagonalCurvature(values))
-                continue
+                return DiagonalCurvature(values)
             right = jnp.ones((1, 1)) if leaf.is_bias else sums.right[leaf.site]
-            blocks.append(KroneckerCurvature(sums.left[leaf.site], right, values.reshape(leaf.factors)))
-        return BlockCurvature(tuple(blocks))
+            return KroneckerCurvature(sums.left[leaf.site], right, values.reshape(leaf.factors))
+
+        return BlockCurvature(tuple(block(*pair) for pair in zip(plan.selected, sums.values, strict=True)))
 
     def cost(self, plan: Plan, extent: Extent) -> tuple[int, int]:
         numbers, work = Kronecker().cost(plan, extent)
@@ -238,7 +237,3 @@ class KroneckerCovariance(AbstractCovariance):
         rows = leaf.dense()
         rotated = self.left.T @ rows.reshape(*rows.shape[:2], *self.scale.shape) @ self.right
         return Plain(rotated.reshape(rows.shape)).spread(variances)
-
-    def dense(self) -> Float[Array, "size size"]:
-        basis = jnp.kron(self.left, self.right)
-        return (basis * self.scale.ravel() ** 2) @ basis.T

@@ -99,7 +99,7 @@ class FunctionSpace(AbstractStructure):
 
     def add(self, sums: RowSums, batch: AbstractBatchCurvature, number: int = 0) -> RowSums:
         del number
-        rows = dense_rows(batch.jacobian)
+        rows = dense_rows(batch.jacobian())
         flat = rows.reshape(-1, rows.shape[-1]).astype(sums.rows.dtype)
         rows = jax.lax.dynamic_update_slice_in_dim(sums.rows, flat, sums.num, 0)
         return RowSums(rows, sums.num + flat.shape[0])
@@ -189,10 +189,6 @@ class ReducedCovariance(AbstractCovariance):
         gone = jnp.einsum("nmr,nlr->nml", along * self.reduction, along)
         return jnp.einsum("nmp,nlp->nml", rows, rows) - gone
 
-    def dense(self) -> Float[Array, "size size"]:
-        inner = jnp.eye(self.size) - (self.basis * self.reduction) @ self.basis.T
-        return self.scale[:, None] * inner * self.scale
-
 
 @register("covariance/low_rank")
 class LowRankCovariance(AbstractCovariance):
@@ -236,6 +232,3 @@ class LowRankCovariance(AbstractCovariance):
     def spread(self, jacobian: Jacobian) -> Float[Array, "n m m"]:
         shared = dense_rows(jacobian) @ self.factor
         return DiagonalCovariance(self.scale).spread(jacobian) + jnp.einsum("nmr,nlr->nml", shared, shared)
-
-    def dense(self) -> Float[Array, "size size"]:
-        return jnp.diag(self.scale**2) + self.factor @ self.factor.T

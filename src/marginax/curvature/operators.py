@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from marginax.curvature.jacobians import Jacobian, dense_rows
+from marginax.curvature.jacobians import Jacobian, Plain, dense_rows
 from marginax.files import register
 
 LOG_2PI = 1.8378770664093453
@@ -46,9 +46,9 @@ class AbstractCovariance(eqx.Module):
     def spread(self, jacobian: Jacobian) -> Float[Array, "n m m"]:
         r"""$J \Sigma J^\top$: covariance of what depends on the parameters through this jacobian."""
 
-    @abc.abstractmethod
     def dense(self) -> Float[Array, "size size"]:
         """The matrix itself, for small sizes and tests."""
+        return self.spread((Plain(jnp.eye(self.size)[None]),))[0]
 
     def keep(self, kept: Bool[Array, " size"]) -> "AbstractCovariance":
         """The same for the parameters that are kept; the others stay at their mean, and weigh nothing."""

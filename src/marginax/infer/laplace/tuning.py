@@ -15,9 +15,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from marginax.curvature import AbstractCurvature
 from marginax.files import register
 from marginax.infer.method import check_count
 from marginax.model import AbstractModel, Model, Params, require_network
@@ -25,6 +24,7 @@ from marginax.model.priors import FanIn, Normal, Rescaled
 from marginax.model.scale import Positive
 from marginax.posterior import AbstractTuning, Gaussian, Mode
 
+_covariance = eqx.filter_jit(Mode.covariance)
 _LIMIT = 18.0  # factors stay within exp(-18) and exp(18)
 
 
@@ -97,30 +97,44 @@ class Evidence(AbstractTuning):
         check_count("num_steps", self.num_steps)
 
     def tune(self, posterior: Gaussian) -> Gaussian:
-        """By the fixed point."""
         assert posterior.mode is not None
         check_tunable(posterior.model, posterior.mode.moves)
-        return apply_factors(posterior, _find(self, posterior.model, posterior.mean, posterior.mode))
+        return apply_factors(posterior, _factors(self, posterior.model, posterior.mean, posterior.mode))
 
     def factors(self, model: Model, params: Params, mode: Mode) -> Factors:
-        """The factors that the fixed point finds; may be traced."""
-        paths = [leaf.path for leaf, moves in zip(model.leaves, mode.moves, strict=True) if moves]
-        groups = iter(self.groups.groups(paths))
-        by_leaf = jnp.array([next(groups) if moves else 0 for moves in mode.moves])
-        places = mode.places(params.network)
-        sizes = [leaf.size for leaf in jax.tree.leaves(params.network)]
-        of_weight = jnp.repeat(by_leaf, jnp.array(sizes), total_repeat_length=sum(sizes))[places]
-        weights = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(params.network)])[places]
-        prior, noise = fixed_point(
-            mode.curvature,
-            mode.precision(model, params),
-            weights,
-            of_weight,
-            max(self.groups.groups(paths)) + 1,
-            _residuals(model, params, mode) if self.noise else None,
-            self.num_steps,
-        )
+        """Logs of the factors that the fixed point finds; may be traced."""
+        leaves = jax.tree.leaves(params.network)
+        numbers = self.groups.groups([leaf.path for leaf, flag in zip(model.leaves, mode.moves, strict=True) if flag])
+        following, num_groups = iter(numbers), max(numbers) + 1
+        by_leaf = jnp.array([next(following) if flag else 0 for flag in mode.moves])
+        sizes, places = [leaf.size for leaf in leaves], mode.places(params.network)
+        groups = jnp.repeat(by_leaf, jnp.array(sizes), total_repeat_length=sum(sizes))[places]
+        weights = jnp.concatenate([leaf.ravel() for leaf in leaves])[places]
+        precision = mode.precision(model, params)
+        residuals = _residuals(model, params, mode) if self.noise else None
+
+        def by_group(values: Array) -> Array:
+            return jax.ops.segment_sum(values, groups, num_groups)
+
+        size, length = by_group(jnp.ones_like(weights)), by_group(precision * weights**2)
+
+        def step(_: Any, logs: tuple[Array, Array]) -> tuple[Array, Array]:
+            prior, noise = logs
+            scaled = precision * jnp.exp(prior)[groups]
+            variances = mode.curvature.scaled(jnp.exp(noise)).covariance(scaled).variances()
+            known = jnp.clip(size - by_group(scaled * variances), 1e-6 * size, size)
+            prior = _towards(prior, jnp.log(known) - jnp.log(length + 1e-30))
+            if residuals is not None:
+                left = jnp.maximum(residuals.num - known.sum(), 0.05 * residuals.num)
+                noise = _towards(noise, jnp.log(left) - jnp.log(residuals.misfit + 1e-30))
+            return prior, noise
+
+        start = jnp.zeros(num_groups, weights.dtype), jnp.zeros((), weights.dtype)
+        prior, noise = jax.lax.fori_loop(0, self.num_steps, step, start)
         return Factors(jnp.where(jnp.array(mode.moves), prior[by_leaf], 0.0), noise)
+
+
+_factors = eqx.filter_jit(Evidence.factors)
 
 
 class HeldOut(AbstractTuning):
@@ -156,52 +170,6 @@ class HeldOut(AbstractTuning):
         return chosen
 
 
-@eqx.filter_jit
-def _find(rule: Evidence, model: Model, params: Params, mode: Mode) -> Factors:
-    return rule.factors(model, params, mode)
-
-
-def fixed_point(
-    curvature: AbstractCurvature,
-    precision: Float[Array, " size"],
-    weights: Float[Array, " size"],
-    groups: Int[Array, " size"],
-    num_groups: int,
-    residuals: Residuals | None,
-    num_steps: int,
-) -> tuple[Float[Array, " groups"], Float[Array, ""]]:
-    """Logs of the factors of largest evidence: of the prior's precision by group, and of the noise's precision.
-
-    Args:
-        curvature: of the likelihood.
-        precision: of the prior, before.
-        weights: at the mode.
-        groups: of each weight.
-        num_groups: how many there are.
-        residuals: or None if the noise is known.
-        num_steps: of the iteration.
-    """
-
-    def by_group(values: Array) -> Array:
-        return jax.ops.segment_sum(values, groups, num_groups)
-
-    size, length = by_group(jnp.ones_like(weights)), by_group(precision * weights**2)
-
-    def step(_: Any, logs: tuple[Array, Array]) -> tuple[Array, Array]:
-        prior, noise = logs
-        scaled = precision * jnp.exp(prior)[groups]
-        variances = curvature.scaled(jnp.exp(noise)).covariance(scaled).variances()
-        known = jnp.clip(size - by_group(scaled * variances), 1e-6 * size, size)
-        prior = _towards(prior, jnp.log(known) - jnp.log(length + 1e-30))
-        if residuals is not None:
-            left = jnp.maximum(residuals.num - known.sum(), 0.05 * residuals.num)
-            noise = _towards(noise, jnp.log(left) - jnp.log(residuals.misfit + 1e-30))
-        return prior, noise
-
-    start = jnp.zeros(num_groups, weights.dtype), jnp.zeros((), weights.dtype)
-    return jax.lax.fori_loop(0, num_steps, step, start)
-
-
 def _towards(old: Array, new: Array) -> Array:
     """Half of the way, within limits, and nowhere if the way is not known."""
     return jnp.where(jnp.isfinite(new), jnp.clip(0.5 * (old + new), -_LIMIT, _LIMIT), old)
@@ -213,13 +181,8 @@ def apply_factors(posterior: Gaussian, factors: Factors) -> Gaussian:
     model: Any = posterior.model
     new_model = with_factors(model, factors.prior)
     mean, mode = rescale_noise(model, posterior.mean, posterior.mode, factors.noise)
-    new = (new_model, mean, mode, _covariance(new_model, mean, mode))
+    new = (new_model, mean, mode, _covariance(mode, new_model, mean))
     return eqx.tree_at(lambda p: (p.model, p.mean, p.mode, p.covariance), posterior, new)
-
-
-@eqx.filter_jit
-def _covariance(model: Model, mean: Params, mode: Mode) -> Any:
-    return mode.covariance(model, mean)
 
 
 def with_factors(model: Any, log_factors: Float[Array, " leaves"]) -> Any:
