@@ -8,6 +8,7 @@ import pytest
 import scipy.stats as st
 from scipy.special import gammaln
 
+from marginax.model import Outcome
 from marginax.model import distributions as d
 from marginax.model import tails
 
