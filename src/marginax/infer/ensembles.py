@@ -16,17 +16,22 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from marginax.data import Batch
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.map import MAP
-from marginax.infer.method import AbstractMethod, check_count
+from marginax.infer.method import AbstractMethod, AbstractRecipe, check_count
 from marginax.infer.optimisers import AbstractOptimiser, Adam
-from marginax.infer.recipe import AbstractRecipe
 from marginax.infer.training import AbstractTraining
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 
 
-@register("method/deep_ensemble")
+@register_method(
+    "method/deep_ensemble",
+    gives="members from different starts",
+    use_when="you want good predictions with little thought",
+    cost="10 training runs",
+    order=50,
+)
 class DeepEnsemble(AbstractRecipe):
     """A number of members, each found by the same method from its own start: a name for `num_chains`.
 
@@ -51,10 +56,6 @@ class DeepEnsemble(AbstractRecipe):
         """The member."""
         return self.member
 
-    def prepare_model(self, model: AbstractModel) -> AbstractModel:
-        """As the member."""
-        return self.member.prepare_model(model)
-
     def warm_started(self) -> "DeepEnsemble":
         """As the member."""
         return DeepEnsemble(num_members=self.num_members, member=self.member.warm_started())
@@ -67,7 +68,13 @@ class Anchor(eqx.Module):
     key: PRNGKeyArray
 
 
-@register("method/anchored_ensemble")
+@register_method(
+    "method/anchored_ensemble",
+    gives="members with their own prior centre and noisy targets",
+    use_when="an ensemble that is Bayesian: exact for linear models",
+    cost="10 training runs",
+    order=60,
+)
 class AnchoredEnsemble(AbstractTraining):
     """Randomised MAP: each member has its own prior centre and its own noisy targets.
 
@@ -93,6 +100,10 @@ class AnchoredEnsemble(AbstractTraining):
     def num_chains(self) -> int:
         """One chain per member."""
         return self.num_members
+
+    @property
+    def needs_layers(self) -> bool:
+        return True
 
     def extra(self, model: AbstractModel, params: Params, *, key: PRNGKeyArray) -> Anchor:
         """Draw the member's anchor."""

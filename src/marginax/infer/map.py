@@ -10,14 +10,20 @@ import equinox as eqx
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax.data import Batch
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.optimisers import AbstractOptimiser, Adam
 from marginax.infer.training import AbstractTraining
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 
 
-@register("method/map")
+@register_method(
+    "method/map",
+    gives="a point",
+    use_when="you want one good network; a point, and a start for others",
+    cost="1 training run",
+    order=20,
+)
 class MAP(AbstractTraining):
     """Maximum a posteriori.
 
@@ -41,7 +47,13 @@ class MAP(AbstractTraining):
         return model.log_density(params, batch, key=key)
 
 
-@register("method/mle")
+@register_method(
+    "method/mle",
+    gives="a point",
+    use_when="you want the classical fit to compare with; a point",
+    cost="1 training run",
+    order=10,
+)
 class MLE(AbstractTraining):
     """Maximum likelihood: as MAP, blind to every prior.
 

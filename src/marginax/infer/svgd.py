@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax._kernels.random import derive, normal_like
 from marginax.data import Batch
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.method import AbstractMethod, Infos, Phase, check_count, num_steps_for
 from marginax.infer.optimisers import LBFGS, AbstractOptimiser, Adam
 from marginax.model import AbstractModel
@@ -43,7 +43,13 @@ class SVGDInfo(eqx.Module):
     distance: Array
 
 
-@register("method/svgd")
+@register_method(
+    "method/svgd",
+    gives="particles that repel each other",
+    use_when="an ensemble whose members keep apart",
+    cost="20 training runs",
+    order=160,
+)
 class SVGD(AbstractMethod):
     """Particles that follow the gradient of the log density and repel each other.
 

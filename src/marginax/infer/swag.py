@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from marginax.curvature import DiagonalCovariance, LowRankCovariance
 from marginax.data import Batch
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.flat import ravel, unravel
 from marginax.infer.map import MAP
 from marginax.infer.mcmc.adaptation import DiagonalMetric, Moments, add_to_moments, no_moments
@@ -46,7 +46,13 @@ class SWAGState(eqx.Module):
     count: Int[Array, ""]
 
 
-@register("method/swag")
+@register_method(
+    "method/swag",
+    gives="a normal around the average of SGD's path",
+    use_when="you train by SGD anyway, and the data come in batches",
+    cost="MAP and 100 epochs more",
+    order=40,
+)
 class SWAG(AbstractMethod):
     """A normal posterior from the path of SGD.
 

@@ -10,14 +10,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.dropout.noisy_training import AbstractNoisyTraining, Rules, noisy_layers
 from marginax.infer.optimisers import AbstractOptimiser, Adam
 from marginax.model import Model, Params
 from marginax.nets import ConcreteFactor, Dropout, layers_of, replace_layers
 
 
-@register("method/concrete_dropout")
+@register_method(
+    "method/concrete_dropout",
+    gives="dropout with learned rates",
+    use_when="as MC dropout, with rates that are learned",
+    cost="1 training run",
+    order=90,
+)
 class ConcreteDropout(AbstractNoisyTraining):
     """Dropout with learned rates.
 

@@ -8,7 +8,7 @@ import equinox as eqx
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax.data import Batch
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.dropout.noisy_training import AbstractNoisyTraining, Rules, noisy_layers
 from marginax.infer.optimisers import AbstractOptimiser, Adam
 from marginax.model import Model, Params
@@ -16,7 +16,13 @@ from marginax.nets import WeightDropout
 from marginax.posterior.stochastic import noisy_network
 
 
-@register("method/dropconnect")
+@register_method(
+    "method/dropconnect",
+    gives="a network with weights dropped",
+    use_when="as MC dropout, with weights dropped in place of units",
+    cost="1 training run",
+    order=100,
+)
 class DropConnect(AbstractNoisyTraining):
     """Dropout of weights that stays on.
 

@@ -7,14 +7,20 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.dropout.noisy_training import AbstractNoisyTraining, Rules, noisy_layers
 from marginax.infer.optimisers import AbstractOptimiser, Adam
 from marginax.model import Model
 from marginax.nets import GaussianFactor
 
 
-@register("method/gaussian_dropout")
+@register_method(
+    "method/gaussian_dropout",
+    gives="a network with multiplicative normal noise",
+    use_when="as MC dropout, with smoother noise",
+    cost="1 training run",
+    order=80,
+)
 class GaussianDropout(AbstractNoisyTraining):
     """Multiplicative normal noise that stays on.
 

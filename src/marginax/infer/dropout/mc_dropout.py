@@ -8,7 +8,7 @@ every input, a function. After convolutions it is approximate inference in a Bay
 import equinox as eqx
 from jaxtyping import PyTree
 
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.dropout.noisy_training import AbstractNoisyTraining, Rules, has_own_noise, noisy_layers
 from marginax.infer.optimisers import AbstractOptimiser, Adam
 from marginax.model import Model
@@ -17,7 +17,13 @@ from marginax.nets import Dropout
 _RATE = 0.05
 
 
-@register("method/mc_dropout")
+@register_method(
+    "method/mc_dropout",
+    gives="a network with dropout on",
+    use_when="you train with dropout anyway: uncertainty for free",
+    cost="1 training run",
+    order=70,
+)
 class MCDropout(AbstractNoisyTraining):
     """Dropout that stays on.
 

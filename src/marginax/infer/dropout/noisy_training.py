@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from marginax.data import Batch
 from marginax.infer.method import AbstractMethod, Infos, Phase, check_count, num_steps_for
 from marginax.infer.optimisers import LBFGS, AbstractOptimiser
-from marginax.model import Model, Params, require_network
+from marginax.model import Model, Params
 from marginax.nets import AbstractNoise, layers_of
 from marginax.posterior import AbstractPosterior, Stochastic
 
@@ -82,6 +82,10 @@ class AbstractNoisyTraining(AbstractMethod):
     # ---- the protocol
 
     @property
+    def needs_layers(self) -> bool:
+        return True
+
+    @property
     def supports_dynamic_size(self) -> bool:
         """The size only sets the scale and the length of the schedule."""
         return True
@@ -121,7 +125,6 @@ class AbstractNoisyTraining(AbstractMethod):
 
 def noisy_layers(model: Model) -> list[bool]:
     """Which layers get noise on their inputs: those with random weights, but not the first, unless it is alone."""
-    require_network(model, "noise in layers")
     layers = layers_of(model.network)
     if not layers:
         raise ValueError(

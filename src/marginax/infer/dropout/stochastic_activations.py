@@ -11,14 +11,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.dropout.noisy_training import AbstractNoisyTraining, Rules, noisy_layers
 from marginax.infer.optimisers import AbstractOptimiser, Adam
 from marginax.model import Model, Params
 from marginax.nets import GaussianFactor, layers_of
 
 
-@register("method/stochastic_activations")
+@register_method(
+    "method/stochastic_activations",
+    gives="random units, weights at their mode",
+    use_when="random units, learned: few more unknowns than MAP",
+    cost="1 training run",
+    order=110,
+)
 class StochasticActivations(AbstractNoisyTraining):
     """Random units with learned means and spreads.
 

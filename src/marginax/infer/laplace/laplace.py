@@ -33,6 +33,7 @@ from marginax.curvature import (
 )
 from marginax.data import Batch, as_source
 from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.laplace.online import Online, OnlineTraining
 from marginax.infer.map import MAP
 from marginax.infer.method import AbstractMethod, Infos, Phase, check_count
@@ -79,7 +80,13 @@ class LaplaceInfo(eqx.Module):
     log_likelihood: Array
 
 
-@register("method/laplace")
+@register_method(
+    "method/laplace",
+    gives="a normal around the mode, predictions linearised there",
+    use_when="you have a trained network and want its uncertainty",
+    cost="MAP and one epoch more",
+    order=30,
+)
 class Laplace(AbstractMethod):
     """A normal distribution around the mode.
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from marginax._kernels.random import normal, uniform
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.flat import Density
 from marginax.infer.mcmc.adaptation import Adaptation, DiagonalMetric, Metric, MetricSqrt, choose
 from marginax.infer.mcmc.hamiltonian import HMCState, IntegratorState, acceptance_of
@@ -23,7 +23,13 @@ from marginax.infer.method import check_count
 _ACCEPT, _LENGTH = 1, 2  # streams of random numbers within a move
 
 
-@register("method/adjusted_mclmc")
+@register_method(
+    "method/adjusted_mclmc",
+    gives="draws of the posterior itself",
+    use_when="exact, and many dimensions",
+    cost="10^4 to 10^5 gradients per chain",
+    order=270,
+)
 class AdjustedMCLMC(AbstractSampler):
     """Microcanonical trajectories with an accept step, window adaptation and tuned path length.
 

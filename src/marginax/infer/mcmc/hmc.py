@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from marginax._kernels.random import normal, uniform
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.flat import Density, Vector
 from marginax.infer.mcmc.adaptation import Adaptation, DiagonalMetric, Metric, MetricSqrt, choose
 from marginax.infer.mcmc.hamiltonian import HMCState, IntegratorState, acceptance_of, integrate
@@ -21,7 +21,13 @@ from marginax.infer.method import check_count
 _ACCEPT, _LENGTH = 1, 2  # streams of random numbers within a move
 
 
-@register("method/hmc")
+@register_method(
+    "method/hmc",
+    gives="draws of the posterior itself",
+    use_when="exact; as NUTS, with trajectories of tuned length",
+    cost="10^4 to 10^5 gradients per chain",
+    order=260,
+)
 class HMC(AbstractSampler):
     """Hamiltonian Monte Carlo with window adaptation of step size and scale, and tuned path length.
 

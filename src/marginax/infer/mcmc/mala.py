@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from marginax._kernels.random import normal, uniform
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.flat import Density
 from marginax.infer.mcmc.adaptation import DiagonalMetric, Metric, MetricSqrt, choose
 from marginax.infer.mcmc.hamiltonian import HMCState, IntegratorState, acceptance_of, leapfrog
@@ -19,7 +19,13 @@ from marginax.infer.mcmc.sampler import AbstractSampler, SamplerInfo
 _ACCEPT = 1  # stream of random numbers within a move
 
 
-@register("method/mala")
+@register_method(
+    "method/mala",
+    gives="draws of the posterior itself",
+    use_when="exact, one gradient a step; for teaching and tiny models",
+    cost="12,000 gradients per chain",
+    order=240,
+)
 class MALA(AbstractSampler):
     """Metropolis-adjusted Langevin algorithm with window adaptation of step size and scale.
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from marginax._kernels.random import normal
 from marginax.data import Batch
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.flat import Vector, density_of, ravel, unravel
 from marginax.infer.mcmc.adaptation import (
     DiagonalMetric,
@@ -62,7 +62,13 @@ class MCLMCInfo(eqx.Module):
     step_size: Array
 
 
-@register("method/mclmc")
+@register_method(
+    "method/mclmc",
+    gives="draws with a small, known bias",
+    use_when="the posterior to a small, known error, soon",
+    cost="14,000 gradients per chain",
+    order=230,
+)
 class MCLMC(AbstractMethod):
     """Microcanonical Langevin Monte Carlo.
 

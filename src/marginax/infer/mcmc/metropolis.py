@@ -10,7 +10,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from marginax._kernels.random import normal, uniform
 from marginax.data import Batch
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.flat import Density, Vector, log_density_of
 from marginax.infer.mcmc.adaptation import DiagonalMetric, Metric, MetricSqrt, apply_sqrt, choose
 from marginax.infer.mcmc.hamiltonian import HMCState, acceptance_of, state_at
@@ -21,7 +21,13 @@ from marginax.model.abstract import Params
 _ACCEPT = 1  # stream of random numbers within a move
 
 
-@register("method/metropolis_hastings")
+@register_method(
+    "method/metropolis_hastings",
+    gives="draws of the posterior itself, no gradients",
+    use_when="exact without gradients; tiny models",
+    cost="60,000 densities per chain",
+    order=250,
+)
 class MetropolisHastings(AbstractSampler):
     """Random-walk Metropolis-Hastings with window adaptation of step size and scale.
 

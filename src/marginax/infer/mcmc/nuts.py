@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from marginax._kernels.random import normal, uniform
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.flat import Density, Vector
 from marginax.infer.mcmc.adaptation import DiagonalMetric, Metric, MetricSqrt, choose
 from marginax.infer.mcmc.hamiltonian import MAX_ENERGY_ERROR, HMCState, IntegratorState, leapfrog
@@ -22,7 +22,13 @@ from marginax.infer.method import check_count
 _DIRECTIONS, _LEAVES, _TREES = 1, 2, 3  # streams of random numbers within a trajectory
 
 
-@register("method/nuts")
+@register_method(
+    "method/nuts",
+    gives="draws of the posterior itself",
+    use_when="small data and network, and you want the posterior itself",
+    cost="10^4 to 10^6 gradients per chain",
+    order=280,
+)
 class NUTS(AbstractSampler):
     """No-U-Turn sampler with window adaptation of step size and scale.
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from marginax._kernels.random import normal, uniform
 from marginax.data import Batch
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.flat import Density, Vector, ravel, unravel
 from marginax.infer.mcmc.adaptation import StepSize, choose, first_step_size, update_step_size
 from marginax.infer.mcmc.hamiltonian import IntegratorState, acceptance_of, integrate, state_at
@@ -45,7 +45,13 @@ class TemperingInfo(eqx.Module):
     exchanged: Array
 
 
-@register("method/parallel_tempering")
+@register_method(
+    "method/parallel_tempering",
+    gives="draws of the posterior itself",
+    use_when="exact, and modes far apart",
+    cost="8 replicas, 240,000 gradients per chain",
+    order=290,
+)
 class ParallelTempering(AbstractMethod):
     """Replicas of a chain at several temperatures, which exchange their places.
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, PyTree
 
 from marginax.data import Batch
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.method import AbstractMethod, Infos, Phase, State, check_count, params_of
 from marginax.infer.sgmcmc.diffusion import AbstractStochasticSampler
 from marginax.infer.sgmcmc.sghmc import SGHMC
@@ -21,7 +21,13 @@ from marginax.model.abstract import Params
 from marginax.posterior import AbstractPosterior
 
 
-@register("method/cyclical_sgmcmc")
+@register_method(
+    "method/cyclical_sgmcmc",
+    gives="draws from several modes by warm restarts",
+    use_when="large data, and several modes from one chain",
+    cost="MAP and 8,000 steps per chain",
+    order=210,
+)
 class CyclicalSGMCMC(AbstractMethod):
     """Warm restarts of any minibatch sampler.
 

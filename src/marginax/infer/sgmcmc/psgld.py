@@ -14,7 +14,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from marginax._kernels.random import normal_like
 from marginax.data import Batch
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.map import MAP
 from marginax.infer.sgmcmc.diffusion import (
     AbstractStochasticSampler,
@@ -27,7 +27,13 @@ from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 
 
-@register("method/preconditioned_sgld")
+@register_method(
+    "method/preconditioned_sgld",
+    gives="as SGLD, scaled as by RMSprop",
+    use_when="large data, and layers of very different scale",
+    cost="MAP and 6,000 steps per chain",
+    order=180,
+)
 class PreconditionedSGLD(AbstractStochasticSampler):
     """SGLD with the scaling of RMSprop.
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from marginax._kernels.random import normal_like
 from marginax.data import Batch
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.map import MAP
 from marginax.infer.sgmcmc.diffusion import (
     AbstractStochasticSampler,
@@ -24,7 +24,13 @@ from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 
 
-@register("method/sghmc")
+@register_method(
+    "method/sghmc",
+    gives="as SGLD, with momentum",
+    use_when="large data: the sampler on minibatches to begin with",
+    cost="MAP and 6,000 steps per chain",
+    order=190,
+)
 class SGHMC(AbstractStochasticSampler):
     r"""Stochastic-gradient HMC: SGLD with momentum.
 

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from marginax._kernels.random import normal_like, uniform
 from marginax.data import Batch
 from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.map import MAP
 from marginax.infer.sgmcmc.diffusion import (
     AbstractStochasticSampler,
@@ -39,7 +40,13 @@ class MinibatchMetropolis(eqx.Module):
     """
 
 
-@register("method/sgld")
+@register_method(
+    "method/sgld",
+    gives="draws near the posterior, from minibatches",
+    use_when="large data: the simplest sampler on minibatches",
+    cost="MAP and 6,000 steps per chain",
+    order=170,
+)
 class SGLD(AbstractStochasticSampler):
     """Stochastic-gradient Langevin dynamics.
 

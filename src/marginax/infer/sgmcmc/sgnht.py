@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from marginax._kernels.random import normal_like
 from marginax.data import Batch
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.map import MAP
 from marginax.infer.sgmcmc.diffusion import (
     AbstractStochasticSampler,
@@ -35,7 +35,13 @@ class Thermostat(eqx.Module):
     friction: Float[Array, ""]
 
 
-@register("method/sgnht")
+@register_method(
+    "method/sgnht",
+    gives="as SGHMC, with a thermostat",
+    use_when="as SGHMC, when the noise of batches is felt",
+    cost="MAP and 6,000 steps per chain",
+    order=200,
+)
 class SGNHT(AbstractStochasticSampler):
     r"""Stochastic-gradient Nose-Hoover thermostat.
 

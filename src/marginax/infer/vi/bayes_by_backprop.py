@@ -8,10 +8,9 @@ the last. `VI()` is what has been learned since.
 import equinox as eqx
 from jaxtyping import Array
 
-from marginax.files import register
-from marginax.infer.method import AbstractMethod
+from marginax.infer.catalogue import register_method
+from marginax.infer.method import AbstractMethod, AbstractRecipe
 from marginax.infer.optimisers import AbstractOptimiser, Adam
-from marginax.infer.recipe import AbstractRecipe
 from marginax.infer.vi.divergences import AbstractWeighting, BlundellWeights, MonteCarlo
 from marginax.infer.vi.families import MeanField
 from marginax.infer.vi.gradients import AbstractEstimator, Reparameterisation
@@ -20,7 +19,13 @@ from marginax.model import AbstractModel
 from marginax.model.priors import AbstractPrior, ScaleMixture
 
 
-@register("method/bayes_by_backprop")
+@register_method(
+    "method/bayes_by_backprop",
+    gives="VI as published in 2015",
+    use_when="variational inference as published in 2015; many weights to prune",
+    cost="20,000 steps",
+    order=130,
+)
 class BayesByBackprop(AbstractRecipe):
     """The recipe of the paper, by `VI`.
 
@@ -48,6 +53,11 @@ class BayesByBackprop(AbstractRecipe):
         if self.prior is not None and not isinstance(self.prior, AbstractPrior):
             raise TypeError(f"prior must be such as mx.priors.ScaleMixture() or None, got {self.prior!r}")
         assert self.inner  # its own checks
+
+    @property
+    def needs_layers(self) -> bool:
+        """Its prior takes the place of a network's."""
+        return self.prior is not None or self.inner.needs_layers
 
     @property
     def inner(self) -> AbstractMethod:

@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from marginax._kernels.random import normal_like
 from marginax.curvature import DiagonalCovariance
 from marginax.data import Batch
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.method import AbstractMethod, Infos, Phase, check_count, num_steps_for
 from marginax.infer.optimisers import Cosine, Schedule
 from marginax.model import AbstractModel
@@ -51,7 +51,13 @@ class IVONInfo(eqx.Module):
     log_likelihood: Array
 
 
-@register("method/ivon")
+@register_method(
+    "method/ivon",
+    gives="a normal by natural gradients",
+    use_when="variational inference for large networks",
+    cost="1 training run",
+    order=150,
+)
 class IVON(AbstractMethod):
     """Variational inference by natural gradients.
 

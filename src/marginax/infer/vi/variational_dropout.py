@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from marginax.files import register
-from marginax.infer.method import AbstractMethod
+from marginax.infer.catalogue import register_method
+from marginax.infer.method import AbstractMethod, AbstractRecipe
 from marginax.infer.optimisers import AbstractOptimiser, Adam
-from marginax.infer.recipe import AbstractRecipe
 from marginax.infer.vi.divergences import AbstractDivergence
 from marginax.infer.vi.families import AbstractApproximation, MeanField
 from marginax.infer.vi.vi import VI
@@ -58,7 +58,13 @@ def divergence_from_log_uniform(mean: Array, scale: Array) -> Float[Array, ""]:
     return jnp.sum(_K1 - _K1 * jax.nn.sigmoid(_K2 + _K3 * log_alpha) + 0.5 * jnp.log1p(jnp.exp(-log_alpha)))
 
 
-@register("method/variational_dropout")
+@register_method(
+    "method/variational_dropout",
+    gives="VI with a learned noise for every weight",
+    use_when="weights that are not needed should go",
+    cost="20,000 steps",
+    order=140,
+)
 class VariationalDropout(AbstractRecipe):
     """Multiplicative noise with a learned rate for every weight, by `VI`.
 
@@ -76,6 +82,10 @@ class VariationalDropout(AbstractRecipe):
 
     def __check_init__(self):
         assert self.inner  # its own checks
+
+    @property
+    def needs_layers(self) -> bool:
+        return True
 
     @property
     def inner(self) -> AbstractMethod:
