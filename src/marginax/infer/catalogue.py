@@ -25,10 +25,10 @@ class Entry:
     cost: str
 
 
-_listed: dict[str, tuple[float, type[AbstractMethod], tuple[str, str, str]]] = {}  # by name in files
+_listed: dict[str, tuple[int, type[AbstractMethod], tuple[str, str, str]]] = {}  # by name in files
 
 
-def register_method(name: str, *, gives: str, use_when: str, cost: str, order: float) -> Callable[[_M], _M]:
+def register_method(name: str, *, gives: str, use_when: str, cost: str, order: int) -> Callable[[_M], _M]:
     """Let a method be stored in files and listed in the catalogue (class decorator).
 
     Args:
