@@ -76,7 +76,7 @@ def check_momentum_law() -> None:
 def check_thermostat() -> None:
     """Velocities settle at the temperature that was asked for, whatever the noise of batches."""
     step = 0.1 * laws.VARIANCE
-    method = SGNHT(step_size=step, rate=2e-3, **SETTLED)
+    method = SGNHT(step_size=step, coupling=2e-3, **SETTLED)
     model = laws.PROBLEM.model
     posterior = mx.fit(model, laws.independent(), method, key=0, num_chains=16, init=model.network)
     warmth = posterior.record.info["sample"]["temperature"].mean()

@@ -215,6 +215,7 @@ FIELDS: dict[str, dict[str, str]] = {
     "method/mala": {"scale": "metric"},
     "method/metropolis_hastings": {"scale": "metric"},
     "method/adjusted_mclmc": {"scale": "metric"},
+    "method/sgnht": {"rate": "coupling"},
 }
 """Fields that have other names today, by the name of the class today."""
 
