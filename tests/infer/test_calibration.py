@@ -28,7 +28,7 @@ EXACT = {
     "MALA": MALA(500, 63, thin=150),
     "MetropolisHastings": MetropolisHastings(2000, 63, thin=400),
     "AdjustedMCLMC": AdjustedMCLMC(300, 63, thin=6),
-    "ParallelTempering": ParallelTempering(300, 63, thin=10, num_temperatures=3, hottest=4.0),
+    "ParallelTempering": ParallelTempering(300, 63, thin=10, num_temperatures=3, max_temperature=4.0),
 }
 PROBLEMS = {
     "beta-binomial": (testing.beta_binomial(), testing.weights_and_fit),

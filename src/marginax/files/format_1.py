@@ -216,6 +216,7 @@ FIELDS: dict[str, dict[str, str]] = {
     "method/metropolis_hastings": {"scale": "metric"},
     "method/adjusted_mclmc": {"scale": "metric"},
     "method/sgnht": {"rate": "coupling"},
+    "method/parallel_tempering": {"hottest": "max_temperature", "path_length": "num_leapfrog"},
 }
 """Fields that have other names today, by the name of the class today."""
 

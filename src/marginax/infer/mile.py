@@ -8,7 +8,8 @@ We differ from the paper in three places: members hold out different rows, and s
 likelihood is known at every step, since it comes with the gradient; and the chains learn the posterior's scale.
 """
 
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,12 +21,11 @@ from marginax.data import Batch
 from marginax.infer.catalogue import register_method
 from marginax.infer.flat import Vector, ravel, unravel
 from marginax.infer.mcmc.adaptation import choose
-from marginax.infer.mcmc.mclmc import MCLMC, MCLMCInfo, MCLMCState
-from marginax.infer.method import AbstractMethod, Infos, Phase, check_count
+from marginax.infer.mcmc.mclmc import MCLMC, MCLMCState
+from marginax.infer.method import AbstractRecipe, Phase, check_count
 from marginax.infer.optimisers import SGD, Adam
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
-from marginax.posterior import AbstractPosterior
 
 
 class Training(eqx.Module):
@@ -59,7 +59,7 @@ class MILEInfo(eqx.Module):
     cost="10 training runs and 6,000 gradients each",
     order=220,
 )
-class MILE(AbstractMethod):
+class MILE(AbstractRecipe):
     """Ensemble trained with early stopping, then microcanonical Langevin chains: strong on tabular data.
 
     Trains first, unless `init=` gives networks to start the chains from.
@@ -91,14 +91,8 @@ class MILE(AbstractMethod):
             raise TypeError(f"sampler must be mx.infer.MCLMC(...), got {self.sampler!r}")
 
     @property
-    def batch_size(self) -> None:
-        """Full batch."""
-        return
-
-    @property
-    def needs_full_batch(self) -> bool:
-        """The chains do."""
-        return True
+    def inner(self) -> MCLMC:
+        return self.sampler
 
     @property
     def num_chains(self) -> int:
@@ -122,10 +116,8 @@ class MILE(AbstractMethod):
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """Train, then adapt and sample from where training was best."""
-        chains = tuple(
-            Phase(phase.name, phase.num_steps, self.chain_step, phase.keep, phase.thin, as_next=phase.as_next)
-            for phase in self.sampler.phases(num_examples, batch_size)
-        )
+        phases = self.sampler.phases(num_examples, batch_size)
+        chains = tuple(replace(phase, enter=_chain, leave=_with_chain) for phase in phases)
         if self.num_epochs is None:
             return chains
         return (Phase("train", self.num_epochs, self.train_step, can_end=True), *chains)
@@ -151,23 +143,22 @@ class MILE(AbstractMethod):
         new = Training(memory, training.held_out, best, jnp.maximum(score, training.score))
         return MILEState(params, new, state.chain), MILEInfo(-value * num, score)
 
-    def posterior(self, model: AbstractModel, state: MILEState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        """The draws of all chains."""
-        return self.sampler.posterior(model, cast(Any, state.chain), draws, infos)
-
-    def chain_step(
-        self, model: AbstractModel, state: MILEState, batch: Batch, *, key: PRNGKeyArray
-    ) -> tuple[MILEState, MCLMCInfo]:
-        """A step of the chain, which begins at the best weights of the training."""
-        params = state.params
-        if state.training is not None:
-            params = choose(state.chain.count == 0, unravel(state.training.best, params), params)
-        whole = eqx.tree_at(lambda c: c.params, state.chain, params, is_leaf=lambda leaf: leaf is None)
-        chain, info = self.sampler.step(model, whole, batch, key=key)
-        return MILEState(chain.params, state.training, _without_params(chain)), info
-
     def _optimiser(self) -> Any:
         return self.optimiser.build(self.num_epochs or 1)
+
+
+@eqx.filter_jit
+def _chain(states: MILEState) -> MCLMCState:
+    """The chains of all members; they begin at the best weights of the training."""
+    params = states.params
+    if states.training is not None:
+        best = jax.vmap(unravel)(states.training.best, params)
+        params = jax.vmap(choose)(states.chain.count == 0, best, params)
+    return eqx.tree_at(lambda c: c.params, states.chain, params, is_leaf=lambda leaf: leaf is None)
+
+
+def _with_chain(states: MILEState, chain: MCLMCState) -> MILEState:
+    return MILEState(chain.params, states.training, _without_params(chain))
 
 
 def _without_params(chain: MCLMCState) -> MCLMCState:
