@@ -72,7 +72,7 @@ def test_hot_sampler_is_not_calibrated():
 )
 def test_a_normal_with_correlations_is_calibrated_on_a_correlated_posterior_and_one_without_is_not(family, is_right):
     divergence = StickingTheLanding() if is_right else ClosedForm()
-    method = VI(family, divergence=divergence, num_epochs=3000, batch_size=None, num_samples=4, optimiser=Adam(2e-2))
+    method = VI(family, divergence=divergence, num_epochs=3000, batch_size=None, num_particles=4, optimiser=Adam(2e-2))
     problem = testing.linear_regression(3, condition_number=400.0)
     found = testing.simulation_based_calibration(method, problem, quantities=testing.weights_and_fit)
     if is_right:

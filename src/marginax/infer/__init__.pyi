@@ -39,6 +39,7 @@ from marginax.infer.optimisers import AbstractOptimiser as AbstractOptimiser
 from marginax.infer.optimisers import Adam as Adam
 from marginax.infer.optimisers import Constant as Constant
 from marginax.infer.optimisers import Cosine as Cosine
+from marginax.infer.optimisers import Optax as Optax
 from marginax.infer.sgmcmc.cyclical import CyclicalSGMCMC as CyclicalSGMCMC
 from marginax.infer.sgmcmc.diffusion import AbstractStochasticSampler as AbstractStochasticSampler
 from marginax.infer.sgmcmc.diffusion import ControlVariates as ControlVariates

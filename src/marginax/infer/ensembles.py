@@ -19,7 +19,6 @@ from marginax.data import Batch
 from marginax.infer.catalogue import register_method
 from marginax.infer.map import MAP
 from marginax.infer.method import AbstractMethod, AbstractRecipe, check_count
-from marginax.infer.optimisers import AbstractOptimiser, Adam
 from marginax.infer.training import AbstractTraining
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
@@ -53,11 +52,9 @@ class DeepEnsemble(AbstractRecipe):
 
     @property
     def inner(self) -> AbstractMethod:
-        """The member."""
         return self.member
 
     def warm_started(self) -> "DeepEnsemble":
-        """As the member."""
         return DeepEnsemble(num_members=self.num_members, member=self.member.warm_started())
 
 
@@ -82,16 +79,10 @@ class AnchoredEnsemble(AbstractTraining):
     the prior centre differs). Needs a prior that can be sampled and has no hyperparameters.
 
     Args:
-        num_members: how many networks.
-        num_epochs: as in MAP.
-        batch_size: as in MAP.
-        optimiser: as in MAP.
+        num_members: how many networks; the rest is as in MAP.
     """
 
     num_members: int = 10
-    num_epochs: int | None = None
-    batch_size: int | None = 128
-    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
 
     def __check_init__(self):
         check_count("num_members", self.num_members)

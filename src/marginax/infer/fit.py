@@ -137,7 +137,7 @@ def resume(
                 f"{directory} does not hold its {argument} ({document[name]['missing']}): pass {argument}=..."
             )
     if parts["method"] is None:
-        raise FileError(f"{directory} was run with a method that is not registered: decorate it with @mx.register")
+        raise FileError(f"{directory} does not hold its method: {document['method']['missing']}")
     adapted = parts["method"].prepare_model(model)
     source = as_source(data, parts["method"].batch_size, model.read) if parts["source"] is None else parts["source"]
     start = _restore(document, arrays, "start")

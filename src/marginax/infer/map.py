@@ -6,12 +6,10 @@ A point is not a posterior: predictions carry the noise of the likelihood but no
 says so. It is where ensembles, Laplace, SWAG and samplers start.
 """
 
-import equinox as eqx
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax.data import Batch
 from marginax.infer.catalogue import register_method
-from marginax.infer.optimisers import AbstractOptimiser, Adam
 from marginax.infer.training import AbstractTraining
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
@@ -29,20 +27,14 @@ class MAP(AbstractTraining):
 
     The mode is that of the unconstrained parameters (log scales), so learned noise includes its Jacobian.
 
-    Args:
-        num_epochs: passes over the data; by default at least 10 and enough for 4,000 steps.
-        batch_size: rows per step, None for all.
-        optimiser: `Adam`, `SGD` or `LBFGS` (full batch only).
+    Takes what every `AbstractTraining` takes.
     """
 
-    num_epochs: int | None = None
-    batch_size: int | None = 128
-    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
+    num_epochs: int | None = None  # by position, too
 
     def objective(
         self, model: AbstractModel, params: Params, batch: Batch, extra: PyTree, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        """The log posterior."""
         del extra
         return model.log_density(params, batch, key=key)
 
@@ -57,19 +49,13 @@ class MAP(AbstractTraining):
 class MLE(AbstractTraining):
     """Maximum likelihood: as MAP, blind to every prior.
 
-    Args:
-        num_epochs: as in MAP.
-        batch_size: as in MAP.
-        optimiser: as in MAP.
+    Takes what every `AbstractTraining` takes.
     """
 
-    num_epochs: int | None = None
-    batch_size: int | None = 128
-    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
+    num_epochs: int | None = None  # by position, too
 
     def objective(
         self, model: AbstractModel, params: Params, batch: Batch, extra: PyTree, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        """The log likelihood."""
         del extra
         return model.scaled_log_likelihood(params, batch, key=key)

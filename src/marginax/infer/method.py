@@ -17,7 +17,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 from marginax.data import Batch
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
-from marginax.posterior import AbstractPosterior
+from marginax.posterior import AbstractPosterior, Mixture
 
 State = Any  # one pytree of arrays with a field `params`: all that is needed to go on
 Info = Any  # one pytree of numbers, for people
@@ -180,6 +180,13 @@ class AbstractRecipe(AbstractMethod):
     @abc.abstractmethod
     def inner(self) -> AbstractMethod:
         """The method that does the work."""
+
+
+def mixture_of_chains(build: Callable[[State], AbstractPosterior], state: State) -> AbstractPosterior:
+    """The posterior of each chain, given its state, and of several their mixture."""
+    num_chains = jax.tree.leaves(state)[0].shape[0]
+    parts = [build(jax.tree.map(lambda leaf, at=chain: leaf[at], state)) for chain in range(num_chains)]
+    return parts[0] if num_chains == 1 else Mixture(parts)
 
 
 def check_count(name: str, value: int | None, *, least: int = 1, optional: bool = False) -> None:

@@ -23,7 +23,7 @@ from marginax.infer.flat import Vector, ravel, unravel
 from marginax.infer.mcmc.adaptation import choose
 from marginax.infer.mcmc.mclmc import MCLMC, MCLMCState
 from marginax.infer.method import AbstractRecipe, Phase, check_count
-from marginax.infer.optimisers import SGD, Adam
+from marginax.infer.optimisers import AbstractOptimiser, Adam, as_optimiser
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 
@@ -74,7 +74,7 @@ class MILE(AbstractRecipe):
 
     num_members: int = 10
     num_epochs: int | None = 2000
-    optimiser: Adam | SGD = eqx.field(default_factory=lambda: Adam(learning_rate=1e-2))
+    optimiser: AbstractOptimiser = eqx.field(default_factory=lambda: Adam(learning_rate=1e-2), converter=as_optimiser)
     validation: float = 0.15
     sampler: MCLMC = eqx.field(
         default_factory=lambda: MCLMC(num_warmup=1500, num_samples=100, thin=15, energy_variance=0.05)
@@ -83,8 +83,8 @@ class MILE(AbstractRecipe):
     def __check_init__(self):
         check_count("num_members", self.num_members)
         check_count("num_epochs", self.num_epochs, optional=True)
-        if not isinstance(self.optimiser, Adam | SGD):
-            raise TypeError(f"optimiser must be mx.infer.Adam(...) or SGD(...), got {self.optimiser!r}")
+        if not isinstance(self.optimiser, AbstractOptimiser) or self.optimiser.has_line_search:
+            raise TypeError(f"optimiser must be mx.infer.Adam(...), SGD(...) or Optax(...), got {self.optimiser!r}")
         if not 0 < self.validation < 1:
             raise ValueError(f"validation must be in (0, 1), got {self.validation}")
         if not isinstance(self.sampler, MCLMC):

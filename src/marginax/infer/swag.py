@@ -11,6 +11,8 @@ large moments loses its digits in single precision. The learning rate, which set
 largest curvature of the loss unless it is given.
 """
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -23,12 +25,12 @@ from marginax.infer.catalogue import register_method
 from marginax.infer.flat import ravel, unravel
 from marginax.infer.map import MAP
 from marginax.infer.mcmc.adaptation import DiagonalMetric, Moments, add_to_moments, no_moments
-from marginax.infer.method import AbstractMethod, Infos, Phase, check_count
+from marginax.infer.method import AbstractMethod, Infos, Phase, check_count, mixture_of_chains
 from marginax.infer.sgmcmc.diffusion import look_at_curvature
 from marginax.infer.training import TrainInfo, begin_by_training, training_memory
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
-from marginax.posterior import AbstractPosterior, Gaussian, Mixture
+from marginax.posterior import AbstractPosterior, Gaussian
 
 _LEAST_STEPS = 20
 _SHARE = 0.1
@@ -138,9 +140,7 @@ class SWAG(AbstractMethod):
         del draws, infos
         if not np.all(np.asarray(state.moments.count) > 1):
             raise KeyboardInterrupt("interrupted before there were two snapshots: there is no posterior yet")
-        chains = range(np.shape(state.count)[0])
-        parts = [_normal(model, jax.tree.map(lambda leaf, at=c: leaf[at], state)) for c in chains]
-        return parts[0] if len(parts) == 1 else Mixture(parts)
+        return mixture_of_chains(partial(_normal, model), state)
 
     def _period(self, num_examples: int, batch_size: int) -> int:
         return max(-(-num_examples // batch_size), _LEAST_STEPS) if self.every is None else self.every

@@ -3,13 +3,11 @@ r"""Gaussian dropout (Srivastava et al., 2014): multiplicative noise $N(1, a)$ o
 With $a = p / (1 - p)$ it has the two moments of dropout at rate p, and no unit is ever quite gone.
 """
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from marginax.infer.catalogue import register_method
 from marginax.infer.dropout.noisy_training import AbstractNoisyTraining, Rules, noisy_layers
-from marginax.infer.optimisers import AbstractOptimiser, Adam
 from marginax.model import Model
 from marginax.nets import GaussianFactor
 
@@ -24,17 +22,13 @@ from marginax.nets import GaussianFactor
 class GaussianDropout(AbstractNoisyTraining):
     """Multiplicative normal noise that stays on.
 
+    Takes what every `AbstractOptimised` takes, and:
+
     Args:
         variance: $a$ of the factors $N(1, a)$ on the inputs of every layer but the first.
-        num_epochs: as in MAP.
-        batch_size: as in MAP.
-        optimiser: `Adam` or `SGD`.
     """
 
     variance: float = 0.05
-    num_epochs: int | None = None
-    batch_size: int | None = 128
-    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
 
     def __check_init__(self):
         if not self.variance > 0:

@@ -13,7 +13,6 @@ from jaxtyping import Array, Float, PyTree
 
 from marginax.infer.catalogue import register_method
 from marginax.infer.dropout.noisy_training import AbstractNoisyTraining, Rules, noisy_layers
-from marginax.infer.optimisers import AbstractOptimiser, Adam
 from marginax.model import Model, Params
 from marginax.nets import GaussianFactor, layers_of
 
@@ -28,19 +27,15 @@ from marginax.nets import GaussianFactor, layers_of
 class StochasticActivations(AbstractNoisyTraining):
     """Random units with learned means and spreads.
 
+    Takes what every `AbstractOptimised` takes, and:
+
     Args:
         prior_scale: $s_0$, how far from 1 a unit's factor is expected to be.
         initial_scale: of the factors at the start.
-        num_epochs: as in MAP.
-        batch_size: as in MAP.
-        optimiser: `Adam` or `SGD`.
     """
 
     prior_scale: float = 0.3
     initial_scale: float = 0.1
-    num_epochs: int | None = None
-    batch_size: int | None = 128
-    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
 
     def __check_init__(self):
         for name in ("prior_scale", "initial_scale"):

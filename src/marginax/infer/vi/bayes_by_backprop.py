@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from marginax.infer.catalogue import register_method
 from marginax.infer.method import AbstractMethod, AbstractRecipe
-from marginax.infer.optimisers import AbstractOptimiser, Adam
+from marginax.infer.optimisers import AbstractOptimiser, Adam, as_optimiser
 from marginax.infer.vi.divergences import AbstractWeighting, BlundellWeights, MonteCarlo
 from marginax.infer.vi.families import MeanField
 from marginax.infer.vi.gradients import AbstractEstimator, Reparameterisation
@@ -33,21 +33,21 @@ class BayesByBackprop(AbstractRecipe):
         prior: in place of the model's; None keeps that.
         weighting: of the divergence over minibatches: `BlundellWeights()` as published, or `Uniform()`.
         estimator: `Reparameterisation()` as published; `LocalReparameterisation()` is quieter and cheaper.
-        num_samples: draws of the weights per step.
+        num_particles: draws of the weights per step.
         temperature: of the posterior; 1 as published.
         num_epochs: as in VI.
         batch_size: as in VI.
-        optimiser: `Adam` or `SGD`.
+        optimiser: as in VI.
     """
 
     prior: AbstractPrior | None = eqx.field(default_factory=ScaleMixture)
     weighting: AbstractWeighting = eqx.field(default_factory=BlundellWeights)
     estimator: AbstractEstimator = eqx.field(default_factory=Reparameterisation)
-    num_samples: int = 1
+    num_particles: int = 1
     temperature: float | Array = 1.0
     num_epochs: int | None = None
     batch_size: int | None = 128
-    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
+    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam, converter=as_optimiser)
 
     def __check_init__(self):
         if self.prior is not None and not isinstance(self.prior, AbstractPrior):
@@ -61,13 +61,12 @@ class BayesByBackprop(AbstractRecipe):
 
     @property
     def inner(self) -> AbstractMethod:
-        """Variational inference with these choices."""
         return VI(
             family=MeanField(),
             estimator=self.estimator,
             divergence=MonteCarlo(),
             weighting=self.weighting,
-            num_samples=self.num_samples,
+            num_particles=self.num_particles,
             kl_warmup=0.0,
             temperature=self.temperature,
             num_epochs=self.num_epochs,

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from marginax.files import register
 from marginax.infer.catalogue import register_method
 from marginax.infer.method import AbstractMethod, AbstractRecipe
-from marginax.infer.optimisers import AbstractOptimiser, Adam
+from marginax.infer.optimisers import AbstractOptimiser, Adam, as_optimiser
 from marginax.infer.vi.divergences import AbstractDivergence
 from marginax.infer.vi.families import AbstractApproximation, MeanField
 from marginax.infer.vi.vi import VI
@@ -26,6 +26,10 @@ _K1, _K2, _K3 = 0.63576, 1.87320, 1.48695
 @register("divergence/log_uniform")
 class LogUniform(AbstractDivergence):
     """From the log-uniform prior for weights with inputs; biases and all else keep the model's."""
+
+    @property
+    def needs_layers(self) -> bool:
+        return True
 
     def terms(
         self, model: Model, approximation: AbstractApproximation, draw: Params, log_prob: Array
@@ -72,24 +76,19 @@ class VariationalDropout(AbstractRecipe):
         kl_warmup: as in VI; without it too many weights drown before they have learned.
         num_epochs: as in VI.
         batch_size: as in VI.
-        optimiser: `Adam` or `SGD`.
+        optimiser: as in VI.
     """
 
     kl_warmup: float = 0.5
     num_epochs: int | None = None
     batch_size: int | None = 128
-    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
+    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam, converter=as_optimiser)
 
     def __check_init__(self):
         assert self.inner  # its own checks
 
     @property
-    def needs_layers(self) -> bool:
-        return True
-
-    @property
     def inner(self) -> AbstractMethod:
-        """Variational inference with these choices."""
         return VI(
             family=MeanField(),
             divergence=LogUniform(),
