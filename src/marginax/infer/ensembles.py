@@ -20,7 +20,7 @@ from marginax.infer.catalogue import register_method
 from marginax.infer.map import MAP
 from marginax.infer.method import AbstractMethod, AbstractRecipe, check_count
 from marginax.infer.training import AbstractTraining
-from marginax.model import AbstractModel
+from marginax.model import Model
 from marginax.model.abstract import Params
 
 
@@ -96,7 +96,7 @@ class AnchoredEnsemble(AbstractTraining):
     def needs_layers(self) -> bool:
         return True
 
-    def extra(self, model: AbstractModel, params: Params, *, key: PRNGKeyArray) -> Anchor:
+    def extra(self, model: Model, params: Params, *, key: PRNGKeyArray) -> Anchor:
         """Draw the member's anchor."""
         if params.prior:
             raise ValueError("prior must have no hyperparameters for AnchoredEnsemble: give its scales as numbers")
@@ -104,7 +104,7 @@ class AnchoredEnsemble(AbstractTraining):
         return Anchor(model.sample_prior(params, key=drawing), noise)
 
     def objective(
-        self, model: AbstractModel, params: Params, batch: Batch, extra: Anchor, *, key: PRNGKeyArray
+        self, model: Model, params: Params, batch: Batch, extra: Anchor, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
         """The member's own log posterior: its targets are noisy, its prior is centred at its anchor."""
         log_likelihood = model.scaled_log_likelihood(params, batch, key=key)

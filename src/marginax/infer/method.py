@@ -6,7 +6,7 @@ It holds no loop, no jit, no chains, no printing and no files: the driver has th
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -167,9 +167,9 @@ class AbstractRecipe(AbstractMethod):
     """A method that is another one with choices made: what it does not say itself is said by `inner`."""
 
     if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...
-
+        init: ClassVar[Any]
+        phases: ClassVar[Any]
+        posterior: ClassVar[Any]
     else:
         init, phases, posterior = map(_of_inner, ("init", "phases", "posterior"))
         batch_size, needs_full_batch, needs_layers = map(_of_inner, ("batch_size", "needs_full_batch", "needs_layers"))

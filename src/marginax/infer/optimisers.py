@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -177,11 +177,11 @@ class Optax(AbstractOptimiser):
 
     def __init__(self, factory: Any, learning_rate: Any = None, *, schedule: Schedule | None = None, **options: Any):
         """Store, and build once, so that a wrong option is refused here."""
-        if not callable(factory):
+        if isinstance(factory, optax.GradientTransformation) or not callable(factory):
             raise TypeError(f"factory must be a function of optax such as optax.adamw, got {factory!r}")
         if learning_rate is not None:
             _check_rate(learning_rate)
-        self.factory, self.learning_rate, self.options = factory, learning_rate, options
+        self.factory, self.learning_rate, self.options = cast(Any, factory), learning_rate, options
         self.schedule = Constant() if schedule is None else schedule
         if not isinstance(self.build(1), optax.GradientTransformation):
             raise TypeError(f"factory must return an optax.GradientTransformation, got {factory!r}")

@@ -217,8 +217,9 @@ class AbstractStochasticSampler(AbstractChain):
         """The step size at this time."""
         if self.step_size is None:
             return self.default_step_size(state.curvature, batch.num_examples)
-        decays = isinstance(self.step_size, PolynomialDecay)
-        return self.step_size(state.count) if decays else jnp.asarray(self.step_size)
+        if isinstance(self.step_size, PolynomialDecay):
+            return self.step_size(state.count)
+        return jnp.asarray(self.step_size)
 
     def gradient(self, model: AbstractModel, state: StochasticState, batch: Batch) -> tuple[Float[Array, ""], Params]:
         """Log density and its gradient, estimated from a batch."""

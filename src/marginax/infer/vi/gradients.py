@@ -6,6 +6,7 @@ reparameterisation they average out over the batch.
 """
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -16,7 +17,7 @@ from marginax._kernels.random import derive
 from marginax.data import Batch
 from marginax.files import register
 from marginax.infer.vi.families import AbstractApproximation, AbstractFamily
-from marginax.model import Model, Params
+from marginax.model import AbstractModel, Model, Params
 from marginax.nets import AbstractNoise, FlipoutPerturbation, LocalNormal, layer_shapes, layers_of, replace_layers
 
 
@@ -38,7 +39,7 @@ class AbstractEstimator(eqx.Module):
 
     @abc.abstractmethod
     def log_likelihood(
-        self, model: Model, approximation: AbstractApproximation, draw: Params, batch: Batch, *, key: PRNGKeyArray
+        self, model: AbstractModel, approximation: AbstractApproximation, draw: Any, batch: Batch, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
         """The estimate; `draw` is a draw from the approximation, `key` is for whatever else is drawn."""
 
@@ -48,7 +49,7 @@ class Reparameterisation(AbstractEstimator):
     r"""One draw $w = \mu + \mathrm{softplus}(\rho)\,\epsilon$ for the whole batch: any network, any family."""
 
     def log_likelihood(
-        self, model: Model, approximation: AbstractApproximation, draw: Params, batch: Batch, *, key: PRNGKeyArray
+        self, model: AbstractModel, approximation: AbstractApproximation, draw: Any, batch: Batch, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
         del approximation, key
         return model.scaled_log_likelihood(draw, batch)
