@@ -1,5 +1,6 @@
 """Methods on `mx.Density`: laws that are known in closed form or by quadrature, in Monte Carlo standard errors."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -204,4 +205,4 @@ OTHERS = [
 @pytest.mark.parametrize("method", OTHERS, ids=lambda method: type(method).__name__)
 def test_other_methods_run_on_any_density(method):
     posterior = mx.fit(mx.Density(normal, jnp.zeros(3)), None, method, key=0, progress=False)
-    assert np.isfinite(np.asarray(posterior.sample(5, key=1))).all()
+    assert np.isfinite(np.asarray(posterior.sample_params(5, key=jax.random.key(1)))).all()

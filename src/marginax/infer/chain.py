@@ -1,6 +1,6 @@
 """Markov chains: a warm-up from which nothing is kept, then draws."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -28,10 +28,7 @@ class AbstractChain(AbstractMethod):
         for name in ("num_samples", "thin"):
             check_count(name, getattr(self, name))
 
-    @property
-    def num_chains(self) -> int:
-        """Four, so that they can be compared."""
-        return 4
+    num_chains: ClassVar[int] = 4  # four, so that they can be compared
 
     def sampling(self, step: Any) -> Phase:
         """The phase that keeps the draws."""

@@ -10,6 +10,8 @@ $\theta_j = \arg\max_\theta \sum_i \log N(y_i + s\,\epsilon_{ij} \mid f_\theta(x
 which is an exact draw of the posterior for linear models with a normal prior and known noise.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -47,7 +49,6 @@ class DeepEnsemble(AbstractRecipe):
 
     @property
     def num_chains(self) -> int:
-        """One chain per member."""
         return self.num_members
 
     @property
@@ -89,15 +90,11 @@ class AnchoredEnsemble(AbstractTraining):
 
     @property
     def num_chains(self) -> int:
-        """One chain per member."""
         return self.num_members
 
-    @property
-    def needs_layers(self) -> bool:
-        return True
+    needs_layers: ClassVar[bool] = True
 
     def extra(self, model: Model, params: Params, *, key: PRNGKeyArray) -> Anchor:
-        """Draw the member's anchor."""
         if params.prior:
             raise ValueError("prior must have no hyperparameters for AnchoredEnsemble: give its scales as numbers")
         drawing, noise = jax.random.split(key)

@@ -96,11 +96,9 @@ class MILE(AbstractRecipe):
 
     @property
     def num_chains(self) -> int:
-        """One for each member."""
         return self.num_members
 
     def warm_started(self) -> "MILE":
-        """From given networks there is nothing to train."""
         return eqx.tree_at(lambda m: m.num_epochs, self, None, is_leaf=lambda leaf: leaf is None)
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> MILEState:

@@ -17,7 +17,6 @@ class Constant(eqx.Module):
     """The same learning rate throughout."""
 
     def factor(self, progress: Array) -> Array:
-        """1 at all times."""
         return jnp.ones_like(progress)
 
 
@@ -149,9 +148,7 @@ class LBFGS(AbstractOptimiser):
         del num_steps
         return optax.lbfgs(memory_size=self.memory_size)
 
-    @property
-    def has_line_search(self) -> bool:
-        return True
+    has_line_search: ClassVar[bool] = True
 
 
 @register("optimiser/optax")

@@ -88,7 +88,6 @@ class SVGD(AbstractOptimised):
     def step(
         self, model: AbstractModel, state: SVGDState, batch: Batch, *, key: PRNGKeyArray
     ) -> tuple[SVGDState, SVGDInfo]:
-        """All particles at once."""
         del key
         values, gradients = jax.vmap(jax.value_and_grad(lambda p: model.log_density(p, batch)))(state.params)
         unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], state.params))[1]
@@ -98,7 +97,6 @@ class SVGD(AbstractOptimised):
         return SVGDState(params, memory), SVGDInfo(jnp.mean(values), distance)
 
     def posterior(self, model: AbstractModel, state: SVGDState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        """Particles are the draws of a chain."""
         del draws, infos
         return Draws(model=model, params=jax.tree.map(np.asarray, state.params))
 

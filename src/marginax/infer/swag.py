@@ -93,7 +93,6 @@ class SWAG(AbstractMethod):
 
     @property
     def needs_full_batch(self) -> bool:
-        """As in training."""
         return self.training is not None and self.training.needs_full_batch
 
     def warm_started(self) -> "SWAG":
@@ -101,7 +100,6 @@ class SWAG(AbstractMethod):
         return self if self.training is None else eqx.tree_at(lambda m: m.training, self, None)
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> SWAGState:
-        """Start where the chain starts; nothing is averaged yet."""
         training = None
         if self.training is not None:
             training = training_memory(self.training.init(model, params, batch, key=key))
@@ -112,7 +110,6 @@ class SWAG(AbstractMethod):
         return SWAGState(params, training, rest, jnp.ones(()), moments, deviations, zero)
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
-        """Train if asked, look at the curvature if that is needed, then wander."""
         phases = () if self.training is None else (begin_by_training(self.training, num_examples, batch_size),)
         if self.learning_rate is None:
             phases += (look_at_curvature(),)
@@ -136,7 +133,6 @@ class SWAG(AbstractMethod):
         return new, TrainInfo(value)
 
     def posterior(self, model: AbstractModel, state: SWAGState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        """A normal for each chain."""
         del draws, infos
         if not np.all(np.asarray(state.moments.count) > 1):
             raise KeyboardInterrupt("interrupted before there were two snapshots: there is no posterior yet")

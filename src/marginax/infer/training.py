@@ -2,7 +2,7 @@
 
 import abc
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -124,9 +124,7 @@ class AbstractTraining(AbstractOptimised):
         """What the objective of a chain needs besides the parameters."""
         del model, params, key
 
-    @property
-    def is_deterministic(self) -> bool:
-        return True
+    is_deterministic: ClassVar[bool] = True
 
     @property
     def supports_dynamic_size(self) -> bool:

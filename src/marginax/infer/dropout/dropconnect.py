@@ -37,7 +37,6 @@ class DropConnect(AbstractNoisyTraining):
             raise ValueError(f"rate must be in (0, 1), got {self.rate}")
 
     def rules(self, model: Model, noise: PyTree) -> Rules:
-        """Drop weights."""
         del noise
         return tuple(WeightDropout(self.rate) if noisy else None for noisy in noisy_layers(model))
 

@@ -6,7 +6,7 @@ example, less what the noise and the weights cost.
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -70,14 +70,9 @@ class AbstractNoisyTraining(AbstractOptimised):
 
     # ---- the protocol
 
-    @property
-    def needs_layers(self) -> bool:
-        return True
+    needs_layers: ClassVar[bool] = True
 
-    @property
-    def supports_dynamic_size(self) -> bool:
-        """The size only sets the scale and the length of the schedule."""
-        return True
+    supports_dynamic_size: ClassVar[bool] = True  # the size only sets the scale and the length of the schedule
 
     def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> NoisyState:
         del batch, key
@@ -98,7 +93,6 @@ class AbstractNoisyTraining(AbstractOptimised):
         return NoisyState(params, noise, memory), info
 
     def posterior(self, model: Model, state: NoisyState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        """The trained network of each chain, with its noise on."""
         del draws, infos
         return Stochastic(model=model, params=state.params, noise=self.final_rules(model, state.noise))
 

@@ -49,7 +49,6 @@ class StochasticActivations(AbstractNoisyTraining):
         return tuple(None if n is None else {"mean": jnp.ones(n), "rho": jnp.full(n, rho)} for n in sizes)
 
     def rules(self, model: Model, noise: PyTree) -> Rules:
-        """A normal factor per unit."""
         del model
         return tuple(None if z is None else GaussianFactor(jax.nn.softplus(z["rho"]), z["mean"]) for z in noise)
 

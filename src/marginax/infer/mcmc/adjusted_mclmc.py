@@ -5,6 +5,8 @@ probability $\min(1, e^{-\Delta E})$, where $\Delta E$ is the integrator's error
 measured so that they compare with those of `HMC`, whose speed is $\sqrt d$.
 """
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
@@ -47,10 +49,7 @@ class AdjustedMCLMC(AbstractSampler):
         if self.path_length is not None and not self.path_length > 0:
             raise ValueError(f"path_length must be > 0 or None, got {self.path_length}")
 
-    @property
-    def lockstep(self) -> bool:
-        """Trajectories differ in length."""
-        return False
+    lockstep: ClassVar[bool] = False  # trajectories differ in length
 
     def first_extra(self, state: HMCState) -> PathLength:
         """One unit of scale, or what the user says."""

@@ -6,6 +6,8 @@ by ascending the change of the squared distance from the centre, $\tfrac14 E[(|z
 Hoffman, Radul & Sountsov, 2021), here within each chain, so that chains stay independent.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
@@ -46,10 +48,7 @@ class HMC(AbstractSampler):
         if self.path_length is not None and not self.path_length > 0:
             raise ValueError(f"path_length must be > 0 or None, got {self.path_length}")
 
-    @property
-    def lockstep(self) -> bool:
-        """Trajectories differ in length."""
-        return False
+    lockstep: ClassVar[bool] = False  # trajectories differ in length
 
     def first_extra(self, state: HMCState) -> "PathLength":
         """One unit of scale, or what the user says."""

@@ -42,7 +42,6 @@ class MALA(AbstractSampler):
     def move(
         self, density: Density, state: HMCState, tuning: Tuning, *, key: PRNGKeyArray
     ) -> tuple[HMCState, SamplerInfo, PyTree]:
-        """Propose along the gradient, accept or stay."""
         start = IntegratorState(state, normal(key, state.position.shape, state.position.dtype))
         end = leapfrog(density, start, tuning.step_size, tuning.metric_sqrt)
         acceptance, diverging = acceptance_of(end.energy - start.energy)

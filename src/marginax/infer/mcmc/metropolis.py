@@ -53,7 +53,6 @@ class MetropolisHastings(AbstractSampler):
     def move(
         self, density: Density, state: HMCState, tuning: Tuning, *, key: PRNGKeyArray
     ) -> tuple[HMCState, SamplerInfo, PyTree]:
-        """Propose nearby, accept or stay."""
         noise = normal(key, state.position.shape, state.position.dtype)
         proposal = state_at(density, state.position + tuning.step_size * apply_sqrt(tuning.metric_sqrt, noise))
         acceptance, _ = acceptance_of(state.log_density - proposal.log_density)

@@ -6,6 +6,8 @@ without recursion: U-turns between the ends of every subtree are found from $O(\
 & Jankowiak, 2019). The tests compare its trajectories with those of BlackJAX's kernel.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -43,10 +45,7 @@ class NUTS(AbstractSampler):
     def __check_init__(self):
         check_count("max_tree_depth", self.max_tree_depth)
 
-    @property
-    def lockstep(self) -> bool:
-        """Trajectories differ in length."""
-        return False
+    lockstep: ClassVar[bool] = False  # trajectories differ in length
 
     def move(
         self, density: Density, state: HMCState, tuning: Tuning, *, key: PRNGKeyArray

@@ -4,6 +4,7 @@ What they share is here: flat positions, adaptation of step size and scale, phas
 """
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -53,10 +54,7 @@ class AbstractFullBatchSampler(AbstractChain):
     def batch_size(self) -> None:
         return
 
-    @property
-    def needs_full_batch(self) -> bool:
-        """Acceptance and energy errors need the exact density."""
-        return True
+    needs_full_batch: ClassVar[bool] = True  # acceptance and energy errors need the exact density
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """Adapt, then sample, by one program."""

@@ -7,6 +7,8 @@ kept. Replicas move by Hamiltonian trajectories whose step size is learned per t
 the ladder lives inside the state of one chain.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -79,13 +81,9 @@ class ParallelTempering(AbstractFullBatchSampler):
         if not 0 < self.target_acceptance < 1:
             raise ValueError(f"target_acceptance must be in (0, 1), got {self.target_acceptance}")
 
-    @property
-    def num_chains(self) -> int:
-        """Two, so that they can be compared; each is a whole ladder."""
-        return 2
+    num_chains: ClassVar[int] = 2  # two, so that they can be compared; each is a whole ladder
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> TemperingState:
-        """All replicas where the chain starts."""
         del model, batch, key
         position = ravel(params)
         positions = jnp.tile(position, (self.num_temperatures, 1))

@@ -217,9 +217,8 @@ class AbstractStochasticSampler(AbstractChain):
         """The step size at this time."""
         if self.step_size is None:
             return self.default_step_size(state.curvature, batch.num_examples)
-        if isinstance(self.step_size, PolynomialDecay):
-            return self.step_size(state.count)
-        return jnp.asarray(self.step_size)
+        given: Any = self.step_size
+        return given(state.count) if isinstance(given, PolynomialDecay) else jnp.asarray(given)
 
     def gradient(self, model: AbstractModel, state: StochasticState, batch: Batch) -> tuple[Float[Array, ""], Params]:
         """Log density and its gradient, estimated from a batch."""

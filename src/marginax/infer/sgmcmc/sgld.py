@@ -59,7 +59,6 @@ class SGLD(AbstractStochasticSampler):
         return 0.25 / curvature
 
     def update(self, params, memory, gradient, step_size, temperature, key):
-        """Up the gradient, and noise."""
         spread = jnp.sqrt(step_size * temperature)
         noise = normal_like(key, params)
         return jax.tree.map(lambda p, g, n: p + 0.5 * step_size * g + spread * n, params, gradient, noise), memory, {}

@@ -53,7 +53,6 @@ class SGNHT(AbstractStochasticSampler):
             raise ValueError(f"coupling must be > 0, got {self.coupling}")
 
     def default_step_size(self, curvature: Array, num_examples: int) -> Array:
-        """As in SGHMC."""
         del num_examples
         return 0.1 / curvature
 

@@ -75,5 +75,4 @@ class BayesByBackprop(AbstractRecipe):
         )
 
     def prepare_model(self, model: AbstractModel) -> AbstractModel:
-        """The model with the prior of the recipe."""
         return model if self.prior is None else eqx.tree_at(lambda m: m.prior, model, self.prior)

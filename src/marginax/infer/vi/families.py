@@ -7,7 +7,7 @@ $\mathrm{softplus}(\rho)$, as in Bayes by Backprop.
 import abc
 import math
 from functools import partial
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import equinox as eqx
 import jax
@@ -90,9 +90,7 @@ class MeanField(AbstractFamily):
     def __check_init__(self):
         _check_initial(self.initial_scale)
 
-    @property
-    def is_layerwise(self) -> bool:
-        return True
+    is_layerwise: ClassVar[bool] = True
 
     def start(self, params: Params, *, key: PRNGKeyArray) -> "IndependentNormal":
         del key
@@ -145,9 +143,7 @@ class LowRank(AbstractFamily):
         check_count("rank", self.rank)
         _check_initial(self.initial_scale)
 
-    @property
-    def is_layerwise(self) -> bool:
-        return True
+    is_layerwise: ClassVar[bool] = True
 
     def start(self, params: Params, *, key: PRNGKeyArray) -> "LowRankNormal":
         size = sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -6,7 +6,7 @@ reparameterisation they average out over the batch.
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -62,9 +62,7 @@ class AbstractLayerwise(AbstractEstimator):
     def rule(self, layer: eqx.Module, scale: eqx.Module, shift: eqx.Module) -> AbstractNoise:
         """How a layer is disturbed, given the standard deviations of its weights and a draw of their deviations."""
 
-    @property
-    def needs_layers(self) -> bool:
-        return True
+    needs_layers: ClassVar[bool] = True
 
     def log_likelihood(
         self, model: Model, approximation: AbstractApproximation, draw: Params, batch: Batch, *, key: PRNGKeyArray

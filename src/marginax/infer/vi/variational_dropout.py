@@ -6,6 +6,8 @@ $-\mathrm{KL} \approx k_1 \sigma(k_2 + k_3 \log\alpha) - \tfrac12 \log(1 + \alph
 $\alpha \to \infty$: weights that are not needed drown in noise, and `mx.decide.prune` takes them out.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -27,9 +29,7 @@ _K1, _K2, _K3 = 0.63576, 1.87320, 1.48695
 class LogUniform(AbstractDivergence):
     """From the log-uniform prior for weights with inputs; biases and all else keep the model's."""
 
-    @property
-    def needs_layers(self) -> bool:
-        return True
+    needs_layers: ClassVar[bool] = True
 
     def terms(
         self, model: Model, approximation: AbstractApproximation, draw: Params, log_prob: Array

@@ -111,14 +111,12 @@ class VI(AbstractOptimised):
         return self.divergence.needs_layers or (self.estimator is not None and self.estimator.needs_layers)
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> VIState:
-        """Around where the chain starts."""
         del model, batch
         approximation = self.family.start(params, key=key)
         memory = self.first_memory(eqx.filter(approximation, eqx.is_inexact_array))
         return VIState(approximation, memory, jnp.zeros((), jnp.int32), jnp.zeros(()))
 
     def num_steps(self, num_examples: int, batch_size: int) -> int:
-        """Steps of the whole run."""
         least = 20_000 if self.num_epochs is None else 1
         return max(least, num_steps_for(self.num_epochs, num_examples, batch_size))
 
@@ -167,7 +165,6 @@ class VI(AbstractOptimised):
         return log_likelihood, entropy, log_prior
 
     def posterior(self, model: AbstractModel, state: VIState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        """The approximation of each chain."""
         del draws, infos
         return mixture_of_chains(partial(_posterior, model), state.approximation)
 
