@@ -45,14 +45,14 @@ def test_temperature_scales_the_covariance_and_not_the_log_density(name):
 
 
 def banana(position):
-    """x ~ N(0, 1), y ~ N(x^2 - 1, 1/2^2)."""
+    """x ~ N(0, 1), y ~ N(x^2 - 1, 1)."""
     x, y = position
-    return -0.5 * x**2 - 2.0 * (y - x**2 + 1.0) ** 2
+    return -0.5 * x**2 - 0.5 * (y - x**2 + 1.0) ** 2
 
 
 BANANA = {
-    "NUTS": NUTS(500, 2500, target_acceptance=0.9),
-    "HMC": HMC(500, 2500, target_acceptance=0.9),
+    "NUTS": NUTS(500, 5000, target_acceptance=0.95),  # steps that suit the bend are too long for the arms
+    "HMC": HMC(500, 5000, target_acceptance=0.95),
     "MCLMC": MCLMC(3000, 2500, thin=40, energy_variance=1e-6),
     "ParallelTempering": ParallelTempering(500, 2500, thin=5, num_temperatures=3, max_temperature=4.0),
 }
@@ -64,7 +64,7 @@ def test_banana(name):
     posterior = mx.fit(mx.Density(banana, jnp.zeros(2)), None, BANANA[name], key=0, num_chains=4, progress=False)
     x, y = np.moveaxis(np.asarray(posterior.params), -1, 0)
     known = np.stack([x, y, x**2 - y - 1.0], axis=-1)  # the last is normal, and independent of x
-    covariance = np.array([[1.0, 0.0, 0.0], [0.0, 2.25, -0.25], [0.0, -0.25, 0.25]])
+    covariance = np.array([[1.0, 0.0, 0.0], [0.0, 3.0, -1.0], [0.0, -1.0, 1.0]])
     testing.assert_moments_match(known, np.zeros(3), covariance, min_ess=1e3, name=name)
 
 
