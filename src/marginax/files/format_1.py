@@ -216,6 +216,11 @@ FIELDS: dict[str, dict[str, str]] = {
     "method/metropolis_hastings": {"scale": "metric"},
     "method/adjusted_mclmc": {"scale": "metric"},
     "curvature_kind/monte_carlo_fisher": {"num_samples": "num_targets"},
+    "method/sgnht": {"rate": "coupling"},
+    "method/vi": {"num_samples": "num_particles"},
+    "method/bayes_by_backprop": {"num_samples": "num_particles"},
+    "method/concrete_dropout": {"temperature": "relaxation"},
+    "method/parallel_tempering": {"hottest": "max_temperature", "path_length": "num_leapfrog"},
 }
 """Fields that have other names today, by the name of the class today."""
 

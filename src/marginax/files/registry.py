@@ -226,8 +226,9 @@ def _builtin_functions() -> Mapping[str, Callable[..., Any]]:
     import equinox as eqx
     import jax
     import jax.numpy as jnp
+    import optax
 
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {f"optax.{name}": fn for name, fn in vars(optax).items() if inspect.isfunction(fn)}
     tables = (
         ("jax.nn.", jax.nn, _ACTIVATIONS),
         ("jnp.", jnp, _NUMPY_FUNCTIONS),

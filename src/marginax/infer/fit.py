@@ -70,6 +70,11 @@ def fit(
         raise TypeError(f"model must be an mx.Model or mx.Density, got {type(model).__name__}")
     if not isinstance(method, AbstractMethod):
         raise TypeError(f"method must be an object such as mx.infer.MAP(), got {method!r}")
+    if method.needs_layers and not hasattr(model, "network"):
+        raise TypeError(
+            f"{type(method).__name__} needs a network with layers, likelihood and prior, which {type(model).__name__} "
+            "has not: use an mx.Model, or a method for any density such as mx.infer.NUTS()"
+        )
     key = as_key(key)
     method = method if init is None else method.warm_started()
     model = method.prepare_model(model)
