@@ -1,4 +1,4 @@
-"""Scores of strangeness that look inside the network: at its logits, and at the features below its last layer."""
+"""Out-of-distribution scores that look inside the network: at its logits, and at the inputs of its last layer."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from scipy import special
 
 from marginax.data.arrays import as_numeric
 from marginax.evaluate.out_of_distribution import AbstractOODScore
-from marginax.model.likelihoods import Bernoulli, Categorical
+from marginax.model.outcome import Outcome
 from marginax.nets.layers import layers_of, replace_layers
 from marginax.posterior import AbstractPosterior
 from marginax.predict.workload import chunk_size, chunk_sizes, measure_workload
@@ -38,7 +38,7 @@ class Energy(AbstractOODScore):
     def scores(self, posterior: AbstractPosterior, x: Any) -> Float[np.ndarray, " n"]:
         """From the posterior's draws, or for linearised predictions its means."""
         logits = mean_logits(posterior, x)[:, None]
-        if isinstance(posterior.model.likelihood, Bernoulli):
+        if _outcome(posterior) is Outcome.LABELS or logits.shape[-1] == 1:
             logits = logits[:, 0, :, None] * np.array([-0.5, 0.5])
         total = np.asarray(special.logsumexp(logits / self.temperature, axis=-1))
         return -self.temperature * total.mean(axis=1)
@@ -127,7 +127,7 @@ def mean_logits(posterior: AbstractPosterior, x: Any) -> Float[np.ndarray, "n k"
         x: inputs, as in the training data.
     """
     model = posterior.model
-    if not isinstance(model.likelihood, Categorical | Bernoulli):
+    if not _outcome(posterior).is_class:
         raise TypeError(
             f"posterior must be of classes for Energy(), got {type(model.likelihood).__name__} targets: use Std()"
         )
@@ -183,6 +183,13 @@ def _last_inputs(network: Any, xs: Array) -> Float[Array, "n f"]:
     return jax.vmap(one)(xs)
 
 
+def _outcome(posterior: AbstractPosterior) -> Outcome:
+    if posterior.spec is None:
+        raise ValueError("this posterior was not made by mx.fit and has no data spec: pass spec= when building it")
+    model = posterior.model
+    return model.likelihood.outcome(model.output_size(posterior.spec.x_shape, jnp.zeros(0).dtype))
+
+
 def _standard_inputs(posterior: AbstractPosterior, x: Any) -> np.ndarray:
     if posterior.spec is None:
         raise ValueError("this posterior was not made by mx.fit and has no data spec: pass spec= when building it")
@@ -196,5 +203,5 @@ def _classes_of(posterior: AbstractPosterior, y: Any, num: int) -> np.ndarray:
     targets = as_numeric(y, name="the y of data")
     if len(targets) != num:
         raise ValueError(f"data must have as many targets as inputs, {num}, got {len(targets)}")
-    of_classes = isinstance(posterior.model.likelihood, Categorical | Bernoulli) and targets.size == num
+    of_classes = _outcome(posterior).is_class and targets.size == num
     return targets.reshape(num).astype(int) if of_classes else np.zeros(num, int)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax._keys import Key, as_key
 from marginax.data.arrays import Arrays, as_numeric
-from marginax.model.distributions import Categorical
+from marginax.model.outcome import Outcome
 from marginax.posterior import AbstractPosterior, Draws
 from marginax.posterior.posterior import DEFAULT_NUM_SAMPLES
 from marginax.predict import DrawnOutputs, LinearPart
@@ -141,7 +141,7 @@ def _components(model: Any, params: PyTree, x: Array) -> list[Array]:
 @eqx.filter_jit
 def _log_probs(components: PyTree, y: Array | np.ndarray) -> Float[Array, "s r"]:
     def one(distribution: Any) -> Array:
-        if isinstance(distribution, Categorical):
+        if getattr(distribution, "outcome", Outcome.REAL) is Outcome.CLASS:
             return distribution.log_prob(y)
         values = distribution.log_prob(y.reshape(len(y), -1))
         return jnp.sum(values.reshape(len(y), -1), axis=-1)

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from marginax.predict import RegressionPrediction
+from marginax.predict import AbstractNumberPrediction
 
 
 def plot_band(
     ax: Any,
     x: np.ndarray,
-    prediction: RegressionPrediction,
+    prediction: AbstractNumberPrediction,
     *,
     data: tuple[np.ndarray, np.ndarray] | None = None,
     level: float = 0.9,

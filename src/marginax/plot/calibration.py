@@ -1,4 +1,4 @@
-"""Calibration and strangeness: what was predicted beside what happened. Call twice for before and after."""
+"""Calibration and out-of-distribution scores: what was predicted beside what happened."""
 
 from typing import Any
 
@@ -7,8 +7,9 @@ import numpy as np
 from marginax._keys import Key
 from marginax.evaluate import AbstractBins, EqualWidth, OODResult, ece, pit
 from marginax.evaluate.bins import check_bins
-from marginax.evaluate.inputs import as_classes, as_numbers, as_targets
 from marginax.plot.chains import COLORS
+from marginax.predict.checks import check_count, check_levels
+from marginax.predict.reading import read_classes, read_numbers
 
 
 def plot_reliability(
@@ -40,9 +41,8 @@ def plot_reliability(
     """
     from scipy import stats
 
-    classes = as_classes(prediction, name="reliability")
-    correct = (classes.answers == classes.check(y)).ravel()
-    confidence = classes.probs.max(axis=-1).ravel()
+    classes = read_classes(prediction, name="reliability")
+    correct, confidence = (classes.labels == classes.check(y)).ravel(), classes.confidence.ravel()
     _, rows = np.unique(check_bins(bins).assign(confidence), return_inverse=True)
     num = np.bincount(rows)
     hits = np.bincount(rows, correct).astype(int)
@@ -103,8 +103,7 @@ def plot_pit(
     """
     from scipy import stats
 
-    if isinstance(num_bins, bool) or not isinstance(num_bins, int) or num_bins < 1:
-        raise ValueError(f"num_bins must be an int >= 1, got {num_bins!r}")
+    check_count(num_bins, "num_bins")
     values = pit(prediction, y, key=key).ravel()
     heights, edges = np.histogram(values, bins=num_bins, range=(0.0, 1.0))
     low, high = stats.binom.interval(0.95, len(values), 1 / num_bins)
@@ -153,11 +152,9 @@ def plot_coverage(
     """
     from scipy import stats
 
-    at = np.sort(np.asarray(levels, np.float64))
-    if at.ndim != 1 or not at.size or not np.all((at > 0) & (at < 1)):
-        raise ValueError(f"levels must be a list of numbers strictly between 0 and 1, got {levels!r}")
-    numbers = as_numbers(prediction, name="coverage")
-    targets = as_targets(numbers, y)
+    at = np.sort(check_levels(levels))
+    numbers = read_numbers(prediction, name="coverage")
+    targets = numbers.check(y)
     ends = numbers.quantile(np.concatenate([0.5 - at / 2, 0.5 + at / 2]))
     lower, upper = np.split(ends, 2)
     inside = ((lower <= targets) & (targets <= upper)).reshape(len(at), -1)
@@ -203,7 +200,7 @@ def plot_ood(
         ax.stairs(heights, edges, color=color, alpha=0.4, fill=True, label=f"{name} distribution")
     bound = np.quantile(result.scores_in, 0.95, method="inverted_cdf")
     ax.axvline(bound, color=colors[0], lw=1.2, ls=":", label=f"FPR95 {float(result.fpr95):.3g}")
-    ax.set(xlabel="score, larger is stranger", ylabel="density", title=f"AUROC {float(result.auroc):.3g}")
+    ax.set(xlabel="score, larger out of distribution", ylabel="density", title=f"AUROC {float(result.auroc):.3g}")
     ax.set_ylim(bottom=0)
     ax.legend(frameon=False, fontsize="small")
     return ax
