@@ -261,7 +261,7 @@ def test_ends_of_the_range_are_warned_about():
 
 def test_bad_input_is_refused(as_users_run):
     probs, y = some_classes(50, 3)
-    with pytest.raises(TypeError, match=r"method must be one such as mx\.calibrate\.Temperature\(\), got 'temperature'"):
+    with pytest.raises(TypeError, match=r"must be one such as mx\.calibrate\.Temperature\(\), got 'temperature'"):
         recalibrate(probs, y, "temperature")
     with pytest.raises(ValueError, match=r"prediction must have 2 classes for Platt\(\), got 3: use VectorScaling"):
         recalibrate(probs, y, Platt())

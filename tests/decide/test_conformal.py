@@ -399,12 +399,22 @@ ZEROS = np.zeros(20)
 @pytest.mark.parametrize(
     ("prediction", "y", "rule", "message"),
     [
-        (ZEROS, np.full(20, np.nan), AbsoluteResidual(), "y has 20 values that are NaN or infinite, the first in row 0"),
+        (
+            ZEROS,
+            np.full(20, np.nan),
+            AbsoluteResidual(),
+            "y has 20 values that are NaN .* first in row 0",
+        ),
         (ZEROS, np.zeros(19), AbsoluteResidual(), r"y must have shape \(20,\), one target per input, got \(19,\)"),
         (ZEROS, ["a"] * 20, AbsoluteResidual(), "y must be numeric"),
         ([], [], AbsoluteResidual(), "the mean of prediction is empty"),
         ([[1.0], [2.0, 3.0]], [0, 0], AbsoluteResidual(), "the mean of prediction must be a numeric array"),
-        (np.where(ZEROS == 0, np.inf, 0), ZEROS, AbsoluteResidual(), "the mean of prediction has 20 values that are NaN or infinite"),
+        (
+            np.where(ZEROS == 0, np.inf, 0),
+            ZEROS,
+            AbsoluteResidual(),
+            "the mean of prediction has 20 values",
+        ),
         (np.zeros((2, 2, 2)), ZEROS, AbsoluteResidual(), r"must have shape \(n,\) or \(n, d\), got \(2, 2, 2\)"),
         ((ZEROS, ZEROS - 1), ZEROS, Normalised(), "the std of prediction must be >= 0, got -1.0"),
         ((ZEROS, ZEROS + np.inf), ZEROS, Normalised(), "the std of prediction has 20 values that are NaN or infinite"),
@@ -472,12 +482,15 @@ def test_bad_new_data_are_refused():
 def test_predictions_of_the_wrong_kind_are_refused():
     of_numbers, of_classes = regression_prediction(ZEROS, ZEROS + 1), classification_prediction(PROBS)
     labels = Mixture(Bernoulli(jnp.zeros((1, 20, 2))), (True,), np.zeros(1), 20, 10**6)
-    with pytest.raises(TypeError, match="prediction must be one of classes to have .*, got a RegressionPrediction: numbers have"):
+    with pytest.raises(TypeError, match=r"one of classes to have .*, got a RegressionPrediction: numbers have"):
         conformalise(of_numbers, ZEROS, LAC())
-    with pytest.raises(TypeError, match="prediction must be of one class per input to have .*, got a MultiLabelPrediction: take each"):
+    with pytest.raises(TypeError, match=r"one class per input to have .*, got a MultiLabelPrediction: take each"):
         conformalise(MultiLabelPrediction(labels), ZEROS, LAC())
     with pytest.raises(ValueError, match="finite means and standard deviations; for heavy tails"):
         conformalise(regression_prediction(ZEROS, ZEROS + np.inf), ZEROS, Normalised())
     for rule in NUMBERS:
-        with pytest.raises(TypeError, match="prediction must be one of numbers to have .*, got a ClassificationPrediction: classes have"):
+        with pytest.raises(
+            TypeError,
+            match=r"one of numbers to have .*, got a ClassificationPrediction: classes have",
+        ):
             conformalise(of_classes, ZEROS, rule)

@@ -189,7 +189,10 @@ def test_bad_arguments_are_refused():
         (lambda: choose(probs, loss, key=0), "key is of use with a prediction of numbers only"),
         (lambda: choose(numbers, squared, [0], key=0, num_targets=0), "num_targets must be an int >= 1, got 0"),
         (lambda: choose(numbers, lambda a, y: y.mean(), [0], key=0), r"one number per target, shape \(1, 200, 2\)"),
-        (lambda: choose(numbers, lambda a, y: y * np.inf, [7], key=0), "loss of action 7 has 400 values that are NaN or infinite"),
+        (
+            lambda: choose(numbers, lambda a, y: y * np.inf, [7], key=0),
+            "loss of action 7 has 400 values that",
+        ),
         (lambda: choose(probs, loss).value_of_learning, r"an array \(s, n, k\) of the class probabilities"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -203,7 +206,10 @@ def test_wrong_kinds_are_refused():
         (lambda: choose(numbers, np.eye(2)), "loss must be a function .* for a prediction of numbers"),
         (lambda: choose(numbers, squared, [0]), "key must be an int seed or a JAX key"),
         (lambda: choose(labels, squared, [0]), "prediction must be one of numbers or classes, got MultiLabel"),
-        (lambda: choose(labels, np.eye(2)), "prediction must be of one class per input to have decisions, got a MultiLabel"),
+        (
+            lambda: choose(labels, np.eye(2)),
+            "one class per input to have decisions, got a MultiLabel",
+        ),
     ):
         with pytest.raises(TypeError, match=message):
             call()
