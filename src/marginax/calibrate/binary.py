@@ -42,6 +42,7 @@ class Platt(AbstractClassCalibrator):
 
     def log_probs(self, log_probs: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
         assert self.a is not None
+        assert self.c is not None
         odds = self.a * log_probs[:, 1:] - self.a * log_probs[:, :1] + self.c
         return np.concatenate([special.log_expit(-odds), special.log_expit(odds)], axis=1)
 

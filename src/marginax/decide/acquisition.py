@@ -232,7 +232,6 @@ class EPIG(AbstractAcquisition):
     x_target: Float[np.ndarray, "m ..."]
 
     def __init__(self, x_target: Any):
-        """Check the targets."""
         self.x_target = np.asarray(as_numeric(x_target, name="x_target"), np.float64)
 
     def scores(self, probs: Any, targets: Any, *, weights: np.ndarray | None = None) -> Float[np.ndarray, " n"]:

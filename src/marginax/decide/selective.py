@@ -146,7 +146,6 @@ class RiskCoverage(eqx.Module):
     score: str = eqx.field(static=True)
 
     def __init__(self, uncertainty: Any, losses: Any, score: str = "given"):
-        """Check and sort."""
         uncertainty = _rows(check_array(uncertainty, "uncertainty", infinite=True), "uncertainty")
         losses = _rows(check_array(losses, "losses"), "losses")
         if uncertainty.shape != losses.shape:

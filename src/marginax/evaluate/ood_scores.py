@@ -66,7 +66,6 @@ class Mahalanobis(AbstractOODScore):
             raise ValueError(f"shrinkage must be in [0, 1], got {self.shrinkage!r}")
 
     def scores(self, posterior: AbstractPosterior, x: Any) -> Float[np.ndarray, " n"]:
-        """Distances at x."""
         seen = features(posterior, self.data[0])
         labels = _classes_of(posterior, self.data[1], len(seen))
         return class_distances(seen, labels, features(posterior, x), shrinkage=self.shrinkage)

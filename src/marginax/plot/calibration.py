@@ -24,15 +24,12 @@ def plot_reliability(
     """Accuracy against confidence, bin by bin, with 95% confidence intervals; calibrated is the dashed diagonal.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         prediction: of classes or labels, or probabilities (n, k), or (n,) for two classes.
         y: labels.
         bins: which confidences are judged together.
         color: of the points.
         label: in the legend, before the expected calibration error.
-
-    Returns:
-        The Axes.
 
     >>> import matplotlib.pyplot as plt
     >>> ax = plot_reliability(plt.figure().gca(), [0.9, 0.9, 0.9, 0.2], [1, 1, 0, 0], label="before")
@@ -85,16 +82,13 @@ def plot_pit(
     A hump in the middle is a prediction that is too wide, high ends one that is too narrow.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         prediction: of numbers, samples (s, n), or a pair (mean, std).
         y: targets.
         num_bins: of the histogram.
         key: an int seed or a JAX key, for counts and samples; see `mx.evaluate.pit`.
         color: of the bars.
         label: in a legend.
-
-    Returns:
-        The Axes.
 
     >>> import matplotlib.pyplot as plt
     >>> ax = plot_pit(plt.figure().gca(), (np.zeros(4), np.ones(4)), [-1.0, -0.1, 0.1, 1.0], num_bins=2)
@@ -135,15 +129,12 @@ def plot_coverage(
     narrow.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         prediction: of numbers, samples (s, n), or a pair (mean, std); outputs of a row are pooled.
         y: targets.
         levels: probabilities of the intervals, strictly between 0 and 1.
         color: of the line.
         label: in a legend.
-
-    Returns:
-        The Axes.
 
     >>> import matplotlib.pyplot as plt
     >>> ax = plot_coverage(plt.figure().gca(), (np.zeros(4), np.ones(4)), [0.0, 0.5, 1.0, 3.0], levels=[0.5, 0.9])
@@ -176,13 +167,10 @@ def plot_ood(
     """Histograms of the scores in and out of distribution; 95% of the former are below the dotted line.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         result: from `mx.evaluate.ood`.
         num_bins: of the histograms.
         colors: of the two.
-
-    Returns:
-        The Axes.
 
     >>> import matplotlib.pyplot as plt
     >>> from marginax.evaluate import separate

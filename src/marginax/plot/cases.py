@@ -15,15 +15,12 @@ def plot_cases(ax: Any, prediction: Any, y: Any, *, level: float = 0.9, most: in
     Targets outside of their interval stand out; a fraction 1 - level of them should be.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         prediction: of numbers, samples (s, n), or a pair (mean, std).
         y: targets.
         level: of the intervals.
         most: cases that are drawn, evenly spaced among all.
         output: which one, where targets have several.
-
-    Returns:
-        The Axes.
 
     >>> import matplotlib.pyplot as plt
     >>> ax = plot_cases(plt.figure().gca(), (np.array([2.0, 1.0]), np.ones(2)), [2.5, 9.0])
@@ -58,13 +55,10 @@ def plot_class_cases(ax: Any, prediction: Any, y: Any, *, most: int = 150) -> An
     """Cases by the probability that was given to the observed class, with one standard deviation over the draws.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         prediction: of classes, or probabilities (n, k), or (n,) for two classes.
         y: labels.
         most: cases that are drawn, evenly spaced among all.
-
-    Returns:
-        The Axes.
 
     >>> import matplotlib.pyplot as plt
     >>> ax = plot_class_cases(plt.figure().gca(), [0.9, 0.2, 0.4], [1, 0, 1])

@@ -23,13 +23,10 @@ def plot_pareto(ax: Any, comparison: Comparison, *, score: str = "nll", cost: st
     """A score against a cost; methods on the line are beaten by none that costs less.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         comparison: from `mx.evaluate.compare`.
         score: that has a best, such as "nll", "rmse" or "accuracy".
         cost: "seconds", "predict_seconds", "megabytes" or "num_stored".
-
-    Returns:
-        The Axes.
     """
     values, costs = comparison.values_of(score), comparison.values_of(cost)
     names = [name for name in values if name in costs]
@@ -74,15 +71,12 @@ def plot_boundary(
     Two classes: the probability of the second, with its 50% line. More classes: the confidence of the answer.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         posterior: over networks with two inputs.
         x: inputs of the data, shape (n, 2): what the picture shows.
         y: their classes, as colours of the points.
         of: what to show instead: a function of the prediction, such as `lambda p: p.mutual_information`.
         margin: around the data, as a part of their range.
-
-    Returns:
-        The Axes.
     """
     x = np.asarray(x)
     if x.ndim != 2 or x.shape[1] != 2:

@@ -83,7 +83,6 @@ class MultiLabelPrediction(AbstractClassPrediction):
 
     @functools.cached_property
     def epistemic_variance(self) -> Float[np.ndarray, "n d"]:
-        """Variance over draws of the probabilities."""
         return self.mixture.mean()[1]
 
     @functools.cached_property

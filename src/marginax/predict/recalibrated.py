@@ -100,7 +100,6 @@ class RecalibratedPrediction(AbstractNumberPrediction):
         return self.prediction.quantile_by_row(self._inverse(q))
 
     def log_prob(self, y: Any) -> Float[np.ndarray, " n"]:
-        """Log density of y at each input."""
         before, after = self._line
         z = special.ndtri(np.clip(np.reshape(self.prediction.cdf(y), len(self)), _LEAST, 1 - _LEAST))
         place = np.clip(np.searchsorted(before, z, side="right") - 1, 0, len(before) - 2)

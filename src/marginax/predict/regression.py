@@ -100,7 +100,6 @@ class RegressionPrediction(AbstractNumberPrediction):
 
     @property
     def means(self) -> Float[np.ndarray, "draws n *d"]:
-        """Expected target under each draw: functions drawn from the posterior, at these inputs."""
         values = self._shift + self._factor * self.mixture.means()
         return values.reshape(self.num_draws, len(self), *self.y_shape)
 
@@ -111,12 +110,10 @@ class RegressionPrediction(AbstractNumberPrediction):
 
     @property
     def epistemic(self) -> Float[np.ndarray, "n *d"]:
-        """Variance over draws of the conditional mean: what more data would reduce."""
         return self._shape(self._factor**2 * self._moments[1])
 
     @property
     def aleatoric(self) -> Float[np.ndarray, "n *d"]:
-        """Mean over draws of the conditional variance: the noise."""
         return self._shape(self._factor**2 * self._mean_variance)
 
     @functools.cached_property
@@ -164,7 +161,6 @@ class RegressionPrediction(AbstractNumberPrediction):
         return dataclasses.replace(self, mixture=self.mixture.scaled(factor))
 
     def closed_form_crps(self, y: Float[np.ndarray, "n *d"]) -> Float[np.ndarray, "n *d"] | None:
-        """For mixtures of normals."""
         if not isinstance(self.mixture.components, Normal):
             return None
         standard = ((y - self.y_shift) / self.y_factor).reshape(len(y), -1)
@@ -181,7 +177,6 @@ class RegressionPrediction(AbstractNumberPrediction):
         return self._in_units(values).reshape(num, len(self), *self.y_shape)
 
     def sample_by_draw(self, num: int, *, key: Key) -> Float[np.ndarray, "draws num n *d"]:
-        """Targets from the distribution of every draw, in float64."""
         shape = (self.num_draws, num, len(self), self._num_outputs)
         values = np.broadcast_to(np.asarray(self.mixture.sample_by_draw(num, key=as_key(key)), np.float64), shape)
         return self._in_units(values).reshape(*shape[:3], *self.y_shape)
