@@ -174,7 +174,7 @@ def test_predictions_stay_predictions_and_shares_are_kept(method):
     np.testing.assert_allclose(new.mutual_information, share * new.entropy, atol=1e-12)
     np.testing.assert_allclose(
         new.epistemic_variance * (prediction.probs * (1 - prediction.probs)),
-        prediction.variance * (new.probs * (1 - new.probs)),
+        prediction.epistemic_variance * (new.probs * (1 - new.probs)),
         atol=1e-12,
     )
     np.testing.assert_allclose(np.diagonal(new.covariance, axis1=1, axis2=2), new.epistemic_variance, atol=1e-6)
