@@ -88,6 +88,86 @@ def test_import_loads_no_heavy_library():
     assert shown.strip() == "[]"
 
 
+# Whoever needs to know what a likelihood, a prediction or a distribution is about asks for its `outcome`.
+HOMES = {
+    "likelihood": ("model/",),
+    "distribution": ("model/", "predict/"),
+    "prediction": ("predict/",),
+}
+OFFENDERS = {
+    "decide/drawn.py": {"Bernoulli", "Categorical"},
+    "evaluate/chains.py": {"Categorical"},
+    "posterior/tuning.py": {"GaussianNoise"},
+    "predict/linearised.py": {"Bernoulli", "Categorical", "Gaussian"},
+}
+"""Files that still ask, and for what; it may only become shorter."""
+
+
+def test_nobody_asks_for_the_class_of_a_likelihood_a_prediction_or_a_distribution():
+    source = ROOT / "src" / "marginax"
+    families = _families()
+    found: dict[str, set[str]] = {}
+    for path in sorted(source.rglob("*.py")):
+        name = path.relative_to(source).as_posix()
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        known = _imported_from_homes(tree, families)
+        for asked in _classes_asked_for(tree):
+            allowed = asked in OFFENDERS.get(name, ()) or name.startswith(HOMES.get(known.get(asked, ""), ("",)))
+            if not allowed:
+                found.setdefault(name, set()).add(asked)
+    assert found == {}
+
+
+def _families() -> dict[str, dict[str, str]]:
+    """Final classes by the module prefix that they are imported from; abstract ones may be asked for."""
+    from marginax import predict
+    from marginax.model import distributions, likelihoods
+    from marginax.model.distribution import AbstractDistribution
+
+    places = {
+        "marginax.model.likelihoods": (likelihoods, "likelihood", likelihoods.AbstractLikelihood),
+        "marginax.model.distributions": (distributions, "distribution", AbstractDistribution),
+        "marginax.predict": (predict, "prediction", predict.AbstractPrediction),
+    }
+    families = {}
+    for place, (module, kind, parent) in places.items():
+        classes = {name: value for name, value in vars(module).items() if isinstance(value, type)}
+        names = [name for name, value in classes.items() if issubclass(value, parent)]
+        families[place] = {name: kind for name in names if not name.startswith("Abstract")}
+    families["marginax.predict"]["RecalibratedPrediction"] = "prediction"
+    return families
+
+
+def _imported_from_homes(tree: ast.AST, families: dict[str, dict[str, str]]) -> dict[str, str]:
+    """Names in a file that stand for such classes, and what they are."""
+    known = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for place, names in families.items():
+                if node.module == place or node.module.startswith(f"{place}."):
+                    known |= {a.asname or a.name: names[a.name] for a in node.names if a.name in names}
+    return known | {f"likelihoods.{name}": "likelihood" for name in families["marginax.model.likelihoods"]}
+
+
+def _classes_asked_for(tree: ast.AST) -> set[str]:
+    """What is in the second argument of isinstance and issubclass, and compared with type(...)."""
+    asked: set[str] = set()
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("isinstance", "issubclass")
+        ):
+            parts = [node.args[1]]
+        elif isinstance(node, ast.Compare) and ast.unparse(node.left).startswith("type("):
+            parts = node.comparators
+        else:
+            continue
+        for part in parts:
+            asked |= {ast.unparse(leaf) for leaf in ast.walk(part) if isinstance(leaf, ast.Name | ast.Attribute)}
+    return asked
+
+
 def _name(requirement: str) -> str:
     match = re.match(r"[A-Za-z0-9._-]+", requirement)
     assert match, requirement

@@ -174,7 +174,7 @@ def test_a_batch_of_one_is_chosen_as_by_bald(probs):
 
 @pytest.mark.parametrize("weights", [None, np.array([0.1, 0.2, 0.3, 0.15, 0.25])], ids=["equal", "weighted"])
 def test_a_batch_has_its_joint_information_and_is_the_greedy_one(probs, weights):
-    query = BatchBALD(num_samples=K**4).choose(probs, 4, weights=weights, key=0)
+    query = BatchBALD(num_configurations=K**4).choose(probs, 4, weights=weights, key=0)
     rows = query.rows.tolist()
     for size in range(1, 5):
         np.testing.assert_allclose(query.scores[size - 1], information_of(probs, rows[:size], weights))
@@ -184,8 +184,8 @@ def test_a_batch_has_its_joint_information_and_is_the_greedy_one(probs, weights)
 
 def test_sampled_labellings_give_the_same_information():
     probs = np.random.default_rng(1).dirichlet(np.ones(10), size=(S, 4))
-    exact = BatchBALD(num_samples=10**4).choose(probs, 4, key=0)
-    drawn = [BatchBALD(num_samples=500).choose(probs, 4, key=key) for key in range(40)]  # pairs are enumerated
+    exact = BatchBALD(num_configurations=10**4).choose(probs, 4, key=0)
+    drawn = [BatchBALD(num_configurations=500).choose(probs, 4, key=key) for key in range(40)]  # pairs are enumerated
     for query in drawn:
         np.testing.assert_allclose(query.scores[:3], exact.scores[:3], rtol=1e-9)
     errors = np.array([query.scores[3] - exact.scores[3] for query in drawn])
@@ -285,12 +285,12 @@ def test_bad_arguments_are_refused(posterior, probs, as_users_run):
     x = np.zeros((4, 2))
     with pytest.raises(ValueError, match="num must be an int from 1 to the number of candidates, 4, got 5"):
         BALD().query(posterior, x, 5, key=0)
-    with pytest.raises(ValueError, match=r"shape \(s, n, k\)"):
+    with pytest.raises(TypeError, match=r"must know its draws .* shape \(s, n, k\)"):
         BALD().scores(probs[0])
-    with pytest.raises(ValueError, match="sum to 1"):
-        Entropy().scores(2 * probs)
-    with pytest.raises(ValueError, match="num_samples must be an int >= 2, got 1"):
-        BatchBALD(num_samples=1)
+    with pytest.raises(ValueError, match="rows that sum to one"):
+        Entropy().scores(0.5 * probs)
+    with pytest.raises(ValueError, match="num_configurations must be an int >= 2, got 1"):
+        BatchBALD(num_configurations=1)
     with pytest.raises(ValueError, match="x_target has 1 values that are NaN"):
         EPIG([[np.nan]])
     with pytest.raises(ValueError, match="x_target must have rows of shape"):

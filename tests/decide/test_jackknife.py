@@ -144,7 +144,7 @@ def test_bad_arguments_are_refused():
     seen[0, 4:] = False
     for arguments, message in (
         ((np.zeros(20), np.zeros(19)), r"y must have shape \(20,\)"),
-        ((np.full(20, np.nan), np.zeros(20)), "predictions must be finite, got nan in row 0"),
+        ((np.full(20, np.nan), np.zeros(20)), "predictions has 20 values that are NaN or infinite, the first in row 0"),
         ((np.zeros((3, 20)), np.zeros(20)), r"or \(members, n\) with seen=, got \(3, 20\) and seen=None"),
         ((np.zeros(20), np.zeros(20), seen), r"got \(20,\) and seen=an array"),
         ((np.zeros((3, 20)), np.zeros(20), seen.astype(int)), "seen must be boolean of shape"),
@@ -156,7 +156,7 @@ def test_bad_arguments_are_refused():
     calibrated = jackknife_plus(np.zeros(20), np.zeros(20))
     with pytest.raises(ValueError, match=r"predictions must have shape \(20, m\), one row per member, got \(5, 20\)"):
         calibrated.interval(np.zeros((5, 20)))
-    with pytest.raises(ValueError, match="level must be strictly between 0 and 1, got 2"):
+    with pytest.raises(ValueError, match="level must be a number strictly between 0 and 1, got 2"):
         calibrated.interval(np.zeros((20, 5)), 2.0)
     two = Mixture(Normal(jnp.zeros((1, 4, 2)), jnp.ones((1, 4, 2))), (True, True), np.zeros(1), 4, 10**6)
     with pytest.raises(ValueError, match="predictions must have one output, got RegressionPrediction"):

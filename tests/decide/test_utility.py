@@ -119,7 +119,7 @@ def test_the_squared_loss_is_bias_and_variance():
     means, weights, scale = np.array([[[0.0], [1.0]], [[2.0], [5.0]]]), np.array([0.75, 0.25]), 0.5
     prediction = of_numbers(means, scale, weights)
     actions, num = np.array([0.0, 1.0, 2.0]), 20_000
-    decision = choose(prediction, squared, actions, num_samples=num, key=0)
+    decision = choose(prediction, squared, actions, num_targets=num, key=0)
     expected = (prediction.mean[:, None] - actions) ** 2 + prediction.variance[:, None]
     # Within a draw the loss has a variance of 2 scale^4 + 4 scale^2 gap^2.
     gaps = means[:, :, 0][..., None] - actions
@@ -139,16 +139,16 @@ def test_stock_for_a_random_demand_is_its_quantile():
         return np.where(demand > stock, 9 * (demand - stock), stock - demand)
 
     actions = np.arange(0.0, 80.0, 0.5)
-    chosen = choose(prediction, loss, actions, num_samples=20_000, key=0).chosen
+    chosen = choose(prediction, loss, actions, num_targets=20_000, key=0).chosen
     np.testing.assert_allclose(chosen, stats.norm.ppf(0.9, [10, 50], 5), atol=0.75)
 
 
 def test_scaling_counts_and_several_outputs_are_handled():
     prediction = of_numbers(np.zeros((1, 3, 1)), 1.0, y_shift=np.array(100.0), y_factor=np.array(10.0))
-    decision = choose(prediction, squared, [90.0, 101.0], num_samples=5000, key=0)
+    decision = choose(prediction, squared, [90.0, 101.0], num_targets=5000, key=0)
     np.testing.assert_allclose(decision.expected_loss, [[200, 101]] * 3, rtol=0.1)
     counts = Mixture(Poisson(jnp.full((2, 4, 1), 3.0)), (True,), np.log([0.5, 0.5]), 4, 10**8)
-    decision = choose(RegressionPrediction(counts, ()), squared, [3], num_samples=500, key=0)
+    decision = choose(RegressionPrediction(counts, ()), squared, [3], num_targets=500, key=0)
     np.testing.assert_allclose(decision.expected_loss, 3, atol=4.9 * np.sqrt(21 / 1000))
     pair = of_numbers(np.array([[[1.0, 2.0]]]), 0.1, y_shape=(2,))
     decision = choose(pair, lambda action, y: (y @ action - 4) ** 2, np.array([[0.0, 2.0], [1.0, 1.0]]), key=0)
@@ -158,7 +158,7 @@ def test_scaling_counts_and_several_outputs_are_handled():
 def test_chunks_of_inputs_give_the_same_law(monkeypatch):
     prediction = of_numbers(np.zeros((2, 50, 1)), 1.0)
     monkeypatch.setattr(utility, "_CHUNK", 2 * 400 * 7)
-    losses = choose(prediction, squared, [0.0], num_samples=400, key=0).expected_loss[:, 0]
+    losses = choose(prediction, squared, [0.0], num_targets=400, key=0).expected_loss[:, 0]
     assert losses.shape == (50,)
     assert len(set(losses.tolist())) == 50  # no two chunks share their random numbers
     assert abs(losses.mean() - 1) < 4.9 * np.sqrt(2 / (50 * 800))
@@ -180,16 +180,19 @@ def test_bad_arguments_are_refused():
     for call, message in (
         (lambda: choose(probs, np.eye(3)), r"loss must have a row per action and 2 columns, got shape \(3, 3\)"),
         (lambda: choose(probs, [1.0, 2.0]), r"loss must have a row per action and 2 columns, got shape \(2,\)"),
-        (lambda: choose(probs, loss * np.nan), "loss must be finite, got nan in row 0"),
+        (lambda: choose(probs, loss * np.nan), "loss has 4 values that are NaN or infinite, the first in row 0"),
         (lambda: choose(probs, loss, ["a"]), "actions must have one entry for each of the 2 rows of loss, got 1"),
-        (lambda: choose(probs * 3, loss), "rows that sum to 1"),
+        (lambda: choose(probs * 0.5, loss), "rows that sum to one, got 0.5 in row 0"),
         (lambda: choose(probs, squared), "actions must be given with a loss function, one or more, got None"),
         (lambda: choose(probs, squared, []), r"actions must be given with a loss function, one or more, got \[\]"),
         (lambda: choose(probs[:, 0], squared, [0]), r"targets of shape \(num, n\) or \(s, num, n\)"),
-        (lambda: choose(probs, loss, key=0), "key is of use with a RegressionPrediction only"),
-        (lambda: choose(numbers, squared, [0], key=0, num_samples=0), "num_samples must be >= 1, got 0"),
+        (lambda: choose(probs, loss, key=0), "key is of use with a prediction of numbers only"),
+        (lambda: choose(numbers, squared, [0], key=0, num_targets=0), "num_targets must be an int >= 1, got 0"),
         (lambda: choose(numbers, lambda a, y: y.mean(), [0], key=0), r"one number per target, shape \(1, 200, 2\)"),
-        (lambda: choose(numbers, lambda a, y: y * np.inf, [7], key=0), "loss of action 7 must be finite"),
+        (
+            lambda: choose(numbers, lambda a, y: y * np.inf, [7], key=0),
+            "loss of action 7 has 400 values that",
+        ),
         (lambda: choose(probs, loss).value_of_learning, r"an array \(s, n, k\) of the class probabilities"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -203,7 +206,10 @@ def test_wrong_kinds_are_refused():
         (lambda: choose(numbers, np.eye(2)), "loss must be a function .* for a prediction of numbers"),
         (lambda: choose(numbers, squared, [0]), "key must be an int seed or a JAX key"),
         (lambda: choose(labels, squared, [0]), "prediction must be one of numbers or classes, got MultiLabel"),
-        (lambda: choose(labels, np.eye(2)), "prediction must be one of classes, got MultiLabel"),
+        (
+            lambda: choose(labels, np.eye(2)),
+            "one class per input to have decisions, got a MultiLabel",
+        ),
     ):
         with pytest.raises(TypeError, match=message):
             call()

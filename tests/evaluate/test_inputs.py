@@ -57,7 +57,7 @@ def test_scores_of_numbers_refuse_classes(score):
         (np.log(PROBS), r"probabilities in \[0, 1\], got -.*: logits need a softmax"),
         (np.array([0.2, 1.3] * 3), r"probabilities in \[0, 1\], got 1.3"),
         (PROBS[:, :1], r"a column per class, got shape \(6, 1\)"),
-        (PROBS[None], r"of shape \(n, k\), or \(n,\) for two classes: \(1, 6, 3\)"),
+        (PROBS[None], r"of shape \(n, k\), or \(n,\) for two classes, got \(1, 6, 3\)"),
         (np.array([["a", "b"]] * 6), "prediction must be numeric"),
         (np.zeros((0, 3)), "prediction is empty"),
     ],
@@ -101,7 +101,7 @@ def test_wrong_labels_are_named(labels, message):
 @pytest.mark.parametrize(
     ("prediction", "y", "message"),
     [
-        (PAIR, Y[1:], r"y must have shape \(6,\), one target per row of prediction, got \(5,\)"),
+        (PAIR, Y[1:], r"y must have shape \(6,\), one target per input, got \(5,\)"),
         (np.zeros((9, 6)), Y[:, None], r"\(samples have shape \(s, n\), here \(9, 6\)\), got \(6, 1\)"),
         (np.zeros(6), Y, r"samples of shape \(s, n\) or a pair.* got shape \(6,\): point .* prediction\[None\]"),
         ((np.zeros(6), np.ones(5)), Y, r"pair \(mean, std\) of one shape.* got \(6,\) and \(5,\)"),

@@ -98,6 +98,20 @@ def test_energy_is_that_of_the_mean_logits(fitted):
     np.testing.assert_allclose(Energy(2.0).scores(posterior, x), -2 * special.logsumexp(logits / 2, axis=1), atol=1e-4)
 
 
+@pytest.mark.parametrize("likelihood", [mx.likelihoods.Categorical(), mx.likelihoods.Bernoulli()], ids=str)
+def test_scores_look_through_wrapped_likelihoods(likelihood):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(9, 2)).astype(np.float32), rng.integers(0, 2, 9)
+    network = mx.nets.MLP(2, (4,), 2 if likelihood.outcome(2) is mx.model.Outcome.CLASS else 1, key=0)
+    found = []
+    for each in (likelihood, mx.likelihoods.Tempered(likelihood, 0.5)):
+        model = mx.Model(network, likelihood=each)
+        params = jax.tree.map(lambda leaf: leaf[None, None], model.initial(1))
+        posterior = mx.posterior.Draws(model, params, spec=mx.data.DataSpec((2,), (), 9))
+        found.append([score.scores(posterior, x) for score in (Energy(), Mahalanobis((x, y), shrinkage=0.1))])
+    np.testing.assert_array_equal(*found)
+
+
 def test_energy_of_a_linearised_posterior_is_that_of_its_mean():
     x = np.random.default_rng(0).normal(size=(9, 2)).astype(np.float32)
     model = mx.Model(mx.nets.MLP(2, (4,), 1, key=0), likelihood=mx.likelihoods.Bernoulli())
@@ -174,7 +188,7 @@ def test_bad_input_is_refused(fitted, as_users_run):
         separate(np.zeros(3), np.zeros((3, 1)))
     with pytest.raises(ValueError, match="scores_in must not be NaN, got 1 of 2"):
         separate([0.0, np.nan], [1.0])
-    with pytest.raises(TypeError, match=r"for Std\(\), got ClassificationPrediction"):
+    with pytest.raises(TypeError, match=r"to have Std\(\), got a ClassificationPrediction"):
         ood(posterior, x, x, Std())
     with pytest.raises(TypeError, match=r"data must be a pair \(x, y\), got int"):
         Mahalanobis(3)

@@ -24,7 +24,7 @@ from marginax.decide import (
     rules,
     utility,
 )
-from marginax.decide.reading import read_mean_and_std
+from marginax.decide.rules import read_mean_and_std
 
 
 def check_intervals():

@@ -60,7 +60,8 @@ def test_averages_match_direct_computation():
     centred = p - mean
     covariance = np.einsum("s,snk,snj->nkj", w, centred, centred)
     np.testing.assert_allclose(prediction.covariance, covariance, atol=1e-7)
-    np.testing.assert_allclose(prediction.std, np.sqrt(np.einsum("nkk->nk", covariance)), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(prediction.epistemic_variance, np.einsum("nkk->nk", covariance), rtol=2e-4, atol=1e-12)
+    np.testing.assert_allclose(prediction.std, np.sqrt(prediction.probs * (1 - prediction.probs)), rtol=1e-12)
     y = np.array([0, 3, 1, 2, 2, 0])
     np.testing.assert_allclose(prediction.log_prob(y), np.log(mean[np.arange(N), y]), rtol=1e-5, atol=1e-6)
 
@@ -80,9 +81,10 @@ def test_small_disagreement_is_not_lost_in_rounding():
     bias = np.array([[2.0, 0.0], [2.0 + 1e-3, 0.0]], np.float32)
     prediction = predict(SOFTMAX, {"slope": np.zeros((2, 2), np.float32), "bias": bias}, X, spec=SPEC)
     p = np.exp(log_softmax(bias.astype(float), axis=-1))
-    np.testing.assert_allclose(prediction.std, np.broadcast_to(p.std(0), (N, 2)), rtol=2e-3)
+    np.testing.assert_allclose(np.sqrt(prediction.epistemic_variance), np.broadcast_to(p.std(0), (N, 2)), rtol=2e-3)
     single = predict(SOFTMAX, _params(K, draws=1), X, spec=SPEC)
-    assert np.all(single.std == 0)
+    assert np.all(single.epistemic_variance == 0)
+    assert np.all(single.std > 0)
     assert single.mutual_information.max() < 1e-6
     assert single.mutual_information.min() >= 0
 
@@ -119,7 +121,8 @@ def test_several_logits_are_several_labels():
     np.testing.assert_allclose(prediction.mutual_information, gap, atol=1e-6)
     covariance = np.einsum("s,snd,sne->nde", w, p - mean, p - mean)
     np.testing.assert_allclose(prediction.covariance, covariance, atol=1e-7)
-    np.testing.assert_allclose(prediction.std**2, np.einsum("ndd->nd", covariance), atol=1e-7)
+    np.testing.assert_allclose(prediction.epistemic_variance, np.einsum("ndd->nd", covariance), atol=1e-7)
+    np.testing.assert_allclose(prediction.variance, prediction.probs * (1 - prediction.probs), rtol=1e-12)
     y = np.random.default_rng(2).integers(0, 2, (N, 3))
     joint = np.where(y, p, 1 - p).prod(-1)
     np.testing.assert_allclose(prediction.log_prob(y), np.log(w @ joint), rtol=1e-5)
@@ -170,4 +173,4 @@ def test_a_covariance_that_is_too_large_says_so():
     prediction = predict(SOFTMAX, params, np.zeros((100, 1), np.float32), spec=SPEC, max_bytes=10**6)
     with pytest.raises(MemoryError, match=r"covariance would take 0\.00 GiB, more than max_bytes=1000000"):
         _ = prediction.covariance
-    assert prediction.std.shape == (100, 50)
+    assert prediction.epistemic_variance.shape == (100, 50)

@@ -64,7 +64,7 @@ def test_classification_does_not_depend_on_chunks(max_bytes):
     log_weights = np.random.default_rng(0).normal(size=23)
     whole = predict(model, params, x, spec=SPEC, log_weights=log_weights)
     parts = predict(model, params, x, spec=SPEC, log_weights=log_weights, max_bytes=max_bytes)
-    for name in ["log_probs", "expected_entropy", "mutual_information", "std"]:
+    for name in ["log_probs", "expected_entropy", "mutual_information", "epistemic_variance"]:
         np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-5, atol=2e-6)
     if max_bytes > 1:
         np.testing.assert_allclose(parts.covariance, whole.covariance, atol=1e-7)

@@ -283,11 +283,11 @@ def test_bad_arguments_are_named():
     assert isinstance(prediction, RegressionPrediction)
     with pytest.raises(ValueError, match=r"q must be .* strictly between 0 and 1"):
         prediction.quantile(1.0)
-    with pytest.raises(ValueError, match="level must be strictly between 0 and 1"):
+    with pytest.raises(ValueError, match="level must be a number strictly between 0 and 1"):
         prediction.interval(1.5)
     with pytest.raises(ValueError, match=r"y must have shape \(7,\)"):
         prediction.log_prob(np.zeros((N, 1)))
     with pytest.raises(ValueError, match="y must hold numbers"):
         prediction.cdf(np.array(["a"] * N))
-    with pytest.raises(ValueError, match="num must be >= 1"):
+    with pytest.raises(ValueError, match="num must be an int >= 1"):
         prediction.sample(0, key=0)

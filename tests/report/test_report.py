@@ -200,7 +200,7 @@ def test_wrong_arguments_are_named(regression, tmp_path):
         write_report(tmp_path / "a.html", posterior=posterior, x=x, y=y, names=["a"])
     with pytest.raises(ValueError, match="same number of rows, got 60 and 59"):
         write_report(tmp_path / "a.html", posterior=posterior, x=x, y=y[1:])
-    with pytest.raises(ValueError, match="level must be strictly between 0 and 1, got 90"):
+    with pytest.raises(ValueError, match="level must be a number strictly between 0 and 1, got 90"):
         write_report(tmp_path / "a.html", posterior=posterior, x=x, y=y, level=90.0)
     assert not (tmp_path / "a.html").exists()
 

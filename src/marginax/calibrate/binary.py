@@ -1,38 +1,87 @@
 """Recalibration of the probability of an event, and of classes each against the rest: Platt, beta, isotonic."""
 
-from typing import Any
+import dataclasses
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import special
 
 from marginax._extras import require
-from marginax.calibrate.calibrator import AbstractClassCalibrator, AbstractRecalibration, read_labels, read_log_probs
+from marginax.calibrate.calibrator import AbstractClassCalibrator
 from marginax.files import register
 
 _MOST_STEPS = 200
 
 
-@register("calibrator/odds")
-class OddsCalibrator(AbstractClassCalibrator):
-    r"""$\log \frac{p'}{1 - p'} = a \log p - b \log(1 - p) + c$; from `Platt` and `Beta`.
+@register("calibrator/platt")
+class Platt(AbstractClassCalibrator):
+    r"""Logistic regression on the log odds of two classes, $a \log\frac{p}{1-p} + c$ (Platt, 1999).
 
-    Of two classes, p is the probability of class 1; of more, each class has its own map, and the results are divided
-    by their sum.
+    By maximum likelihood; Platt's own correction of the labels, for few rows, is left out.
+
+    >>> platt = Platt().fit([0.1, 0.2, 0.3, 0.7, 0.8, 0.9], [0, 0, 1, 0, 1, 1])
+    >>> round(platt.a, 3), platt([0.9, 0.5]).round(3).tolist()
+    (0.899, [0.878, 0.5])
 
     Attributes:
-        a: one for class 1 of two, otherwise one for each class.
+        a: slope, fitted.
+        c: shift, fitted.
+        num_classes: 2 once it is fitted.
+    """
+
+    a: float | None = None
+    c: float | None = None
+    num_classes: int | None = None
+
+    def fit_log_probs(self, log_probs: Float[np.ndarray, "n k"], labels: Int[np.ndarray, " n"]) -> "Platt":
+        if log_probs.shape[1] != 2:
+            raise ValueError(
+                f"prediction must have 2 classes for Platt(), got {log_probs.shape[1]}: use VectorScaling() or Beta()"
+            )
+        slope, shift = fit_logistic(log_probs[:, 1:] - log_probs[:, :1], labels == 1, name="Platt()")
+        return dataclasses.replace(self, a=float(slope), c=float(shift), num_classes=2)
+
+    def log_probs(self, log_probs: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+        assert self.a is not None
+        assert self.c is not None
+        odds = self.a * log_probs[:, 1:] - self.a * log_probs[:, :1] + self.c
+        return np.concatenate([special.log_expit(-odds), special.log_expit(odds)], axis=1)
+
+
+@register("calibrator/beta")
+class Beta(AbstractClassCalibrator):
+    r"""$\log \frac{p'}{1 - p'} = a \log p - b \log(1 - p) + c$ with $a, b \ge 0$ (Kull et al., 2017).
+
+    By maximum likelihood. The map that is right where the probabilities of either class follow beta distributions; the
+    identity is among them. Of two classes, p is the probability of class 1; of more, each class has its own map, and
+    the results are divided by their sum.
+
+    >>> beta = Beta().fit([0.1, 0.2, 0.3, 0.7, 0.8, 0.9], [0, 0, 1, 0, 1, 1])
+    >>> [round(part.item(), 3) for part in (beta.a, beta.b, beta.c)]
+    [0.899, 0.899, 0.0]
+
+    Attributes:
+        a: one for class 1 of two, otherwise one for each class; fitted.
         b: the same.
         c: the same.
         num_classes: of the held-out prediction.
     """
 
-    a: Float[np.ndarray, " m"]
-    b: Float[np.ndarray, " m"]
-    c: Float[np.ndarray, " m"]
-    num_classes: int
+    a: Float[np.ndarray, " m"] | None = None
+    b: Float[np.ndarray, " m"] | None = None
+    c: Float[np.ndarray, " m"] | None = None
+    num_classes: int | None = None
+
+    def fit_log_probs(self, log_probs: Float[np.ndarray, "n k"], labels: Int[np.ndarray, " n"]) -> "Beta":
+        num_classes = log_probs.shape[1]
+        yes, no = _events(log_probs)
+        happened = _happened(labels, num_classes)
+        a, b, c = np.array([_fit_beta(yes[:, j], no[:, j], happened[:, j]) for j in range(yes.shape[1])]).T
+        return dataclasses.replace(self, a=a, b=b, c=c, num_classes=num_classes)
 
     def log_probs(self, log_probs: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+        assert self.a is not None
+        assert self.b is not None
         yes, no = _events(log_probs)
         odds = self.a * yes - self.b * no + self.c
         if self.num_classes == 2:
@@ -41,64 +90,41 @@ class OddsCalibrator(AbstractClassCalibrator):
         return found - np.logaddexp.reduce(found, axis=1, keepdims=True)
 
 
-@register("calibration/platt")
-class Platt(AbstractRecalibration):
-    r"""Logistic regression on the log odds of two classes, $a \log\frac{p}{1-p} + c$ (Platt, 1999).
-
-    By maximum likelihood; Platt's own correction of the labels, for few rows, is left out.
-
-    >>> calibrator = Platt().fit([0.1, 0.2, 0.3, 0.7, 0.8, 0.9], [0, 0, 1, 0, 1, 1])
-    >>> calibrator.a.round(3).tolist(), calibrator([0.9, 0.5]).round(3).tolist()
-    ([0.899], [0.878, 0.5])
-    """
-
-    def fit(self, prediction: Any, y: Any) -> OddsCalibrator:
-        log_probs, labels = read_log_probs(prediction), read_labels(prediction, y)
-        if log_probs.shape[1] != 2:
-            raise ValueError(
-                f"prediction must have 2 classes for Platt(), got {log_probs.shape[1]}: use VectorScaling() or Beta()"
-            )
-        odds = log_probs[:, 1:] - log_probs[:, :1]
-        slope, shift = fit_logistic(odds, labels == 1, name="Platt()")
-        return OddsCalibrator(np.array([slope]), np.array([slope]), np.array([shift]), 2)
-
-
-@register("calibration/beta")
-class Beta(AbstractRecalibration):
-    r"""$a \log p - b \log(1 - p) + c$ as log odds, with $a, b \ge 0$, by maximum likelihood (Kull et al., 2017).
-
-    The map that is right where the probabilities of either class follow beta distributions; the identity is among them.
-    Three classes or more: each against the rest, and divided by the sum.
-
-    >>> calibrator = Beta().fit([0.1, 0.2, 0.3, 0.7, 0.8, 0.9], [0, 0, 1, 0, 1, 1])
-    >>> [round(part.item(), 3) for part in (calibrator.a, calibrator.b, calibrator.c)]
-    [0.899, 0.899, 0.0]
-    """
-
-    def fit(self, prediction: Any, y: Any) -> OddsCalibrator:
-        log_probs, labels = read_log_probs(prediction), read_labels(prediction, y)
-        num_classes = log_probs.shape[1]
-        yes, no = _events(log_probs)
-        happened = _happened(labels, num_classes)
-        maps = np.array([_fit_beta(yes[:, j], no[:, j], happened[:, j]) for j in range(yes.shape[1])])
-        return OddsCalibrator(maps[:, 0], maps[:, 1], maps[:, 2], num_classes)
-
-
 @register("calibrator/isotonic")
-class IsotonicCalibrator(AbstractClassCalibrator):
-    """Probabilities through an ascending map, linear between knots; from `Isotonic`.
+class Isotonic(AbstractClassCalibrator):
+    """The ascending map with the least squared error, from scikit-learn (Zadrozny & Elkan, 2002).
+
+    It assumes no shape, and needs some thousand rows; between knots it is linear. Three classes or more: each against
+    the rest, and divided by the sum. Where held-out rows agree it says 0 or 1, and a log score can become infinite.
+
+    >>> Isotonic().fit([0.1, 0.2, 0.3, 0.4], [0, 1, 0, 1])([0.25, 0.9]).tolist()
+    [0.5, 1.0]
 
     Attributes:
-        knots: predicted probabilities, ascending: for class 1 of two, otherwise for each class.
+        knots: predicted probabilities, ascending: for class 1 of two, otherwise for each class; fitted.
         values: what they are mapped to.
         num_classes: of the held-out prediction.
     """
 
-    knots: tuple[Float[np.ndarray, " _"], ...]
-    values: tuple[Float[np.ndarray, " _"], ...]
-    num_classes: int
+    knots: tuple[Float[np.ndarray, " _"], ...] | None = None
+    values: tuple[Float[np.ndarray, " _"], ...] | None = None
+    num_classes: int | None = None
+
+    def fit_log_probs(self, log_probs: Float[np.ndarray, "n k"], labels: Int[np.ndarray, " n"]) -> "Isotonic":
+        isotonic = require("sklearn.isotonic")
+
+        happened = _happened(labels, log_probs.shape[1])
+        knots, values = [], []
+        for probs, truth in zip(np.exp(_events(log_probs)[0]).T, happened.T, strict=True):
+            found = isotonic.IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(probs, truth)
+            knots.append(np.asarray(found.X_thresholds_, np.float64))
+            values.append(np.asarray(found.y_thresholds_, np.float64))
+        return dataclasses.replace(self, knots=tuple(knots), values=tuple(values), num_classes=log_probs.shape[1])
 
     def log_probs(self, log_probs: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+        assert self.knots is not None
+        assert self.values is not None
+        assert self.num_classes is not None
         events = np.exp(_events(log_probs)[0])
         maps = zip(events.T, self.knots, self.values, strict=True)
         found = np.stack([np.interp(probs, knots, values) for probs, knots, values in maps], axis=1)
@@ -108,30 +134,6 @@ class IsotonicCalibrator(AbstractClassCalibrator):
         found = np.where(totals > 0, found / np.where(totals > 0, totals, 1), 1 / self.num_classes)
         with np.errstate(divide="ignore"):
             return np.log(found)
-
-
-@register("calibration/isotonic")
-class Isotonic(AbstractRecalibration):
-    """The ascending map with the least squared error, from scikit-learn (Zadrozny & Elkan, 2002).
-
-    It assumes no shape, and needs some thousand rows. Three classes or more: each against the rest, and divided by the
-    sum. Where held-out rows agree it says 0 or 1, and a log score can become infinite.
-
-    >>> Isotonic().fit([0.1, 0.2, 0.3, 0.4], [0, 1, 0, 1])([0.25, 0.9]).tolist()
-    [0.5, 1.0]
-    """
-
-    def fit(self, prediction: Any, y: Any) -> IsotonicCalibrator:
-        isotonic = require("sklearn.isotonic")
-
-        log_probs, labels = read_log_probs(prediction), read_labels(prediction, y)
-        happened = _happened(labels, log_probs.shape[1])
-        knots, values = [], []
-        for probs, truth in zip(np.exp(_events(log_probs)[0]).T, happened.T, strict=True):
-            found = isotonic.IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(probs, truth)
-            knots.append(np.asarray(found.X_thresholds_, np.float64))
-            values.append(np.asarray(found.y_thresholds_, np.float64))
-        return IsotonicCalibrator(tuple(knots), tuple(values), log_probs.shape[1])
 
 
 def fit_logistic(

@@ -21,14 +21,14 @@ class Calibrated(AbstractPosterior):
 
     Args:
         posterior: that predicts.
-        calibrator: from `recalibrate`.
+        calibrator: a fitted one, from `recalibrate`.
 
     >>> import jax, marginax as mx
     >>> model = mx.Model(mx.nets.MLP(1, (), 2, key=0), likelihood=mx.likelihoods.Categorical())
     >>> params = jax.tree.map(lambda leaf: leaf[None, None], model.initial(2))
     >>> spec = mx.data.DataSpec(x_shape=(1,), y_shape=(), num_examples=9)
     >>> posterior = mx.posterior.Draws(model, params, spec=spec)
-    >>> softer = Calibrated(posterior, mx.calibrate.TemperatureCalibrator(temperature=2.0, num_classes=2))
+    >>> softer = Calibrated(posterior, mx.calibrate.Temperature(temperature=2.0, num_classes=2))
     >>> x = np.ones((1, 1))
     >>> bool(softer.predict(x).confidence[0] < posterior.predict(x).confidence[0])
     True
@@ -40,7 +40,7 @@ class Calibrated(AbstractPosterior):
     def __check_init__(self):
         if not isinstance(self.posterior, AbstractPosterior):
             raise TypeError(f"posterior must be one that mx.fit returned, got {type(self.posterior).__name__}")
-        if not isinstance(self.calibrator, AbstractCalibrator):
+        if not isinstance(self.calibrator, AbstractCalibrator) or not self.calibrator.is_fitted:
             raise TypeError(f"calibrator must be what mx.calibrate.recalibrate returned, got {self.calibrator!r}")
 
     @property
@@ -50,17 +50,14 @@ class Calibrated(AbstractPosterior):
 
     @property
     def spec(self) -> DataSpec | None:
-        """Shapes and scaling of the data."""
         return self.posterior.spec
 
     @property
     def record(self) -> FitRecord:
-        """The story of the fit."""
         return self.posterior.record
 
     @property
     def key(self) -> PRNGKeyArray | None:
-        """The seed of predictions."""
         return self.posterior.key
 
     def predict(
@@ -83,7 +80,6 @@ class Calibrated(AbstractPosterior):
 
     @property
     def is_point(self) -> bool:
-        """As the posterior inside."""
         return self.posterior.is_point
 
     def describe(self) -> str:

@@ -1,11 +1,11 @@
 """Recalibration: from held-out rows, a map that makes predictions happen as often as they say.
 
 The ways to do it are `Temperature()`, `VectorScaling()`, `BayesianTemperature()`, `Platt()`, `Beta()` and `Isotonic()`
-for classes, `VarianceScaling()` and `QuantileRecalibration()` for numbers.
+for classes, `VarianceScaling()` and `QuantileRecalibration()` for numbers. Each is fitted, and then called:
+`Temperature().fit(prediction, y)(new_prediction)`.
 """
 
 import abc
-import dataclasses
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -13,64 +13,88 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 
-from marginax.evaluate.inputs import as_classes
 from marginax.posterior import AbstractPosterior
-from marginax.predict import ClassificationPrediction, MultiLabelPrediction
-from marginax.predict.labels import entropy_of
+from marginax.predict.reading import as_given, read_one_class
 
 _LEAST = float(np.log(np.finfo(np.float32).tiny))  # the log of a probability of 0
 _CLOSE = 1e-5
 
 
 class AbstractCalibrator(eqx.Module):
-    """A map from predictions to calibrated ones of the same kind; what `recalibrate` returns. It can be saved."""
+    """A way to recalibrate. `fit` gives one that is fitted, which maps predictions to others of the same kind.
+
+    Fields that are fitted are None before. It can be saved.
+    """
+
+    @property
+    @abc.abstractmethod
+    def is_fitted(self) -> bool:
+        """Whether it can be called."""
 
     @abc.abstractmethod
+    def fit(self, prediction: Any, y: Any) -> "AbstractCalibrator":
+        """The same way, fitted to held-out rows.
+
+        Args:
+            prediction: at the held-out inputs, one of ours or arrays in its place.
+            y: the held-out targets.
+        """
+
+    @abc.abstractmethod
+    def calibrate(self, prediction: Any) -> Any:
+        """What a fitted one makes of a prediction."""
+
     def __call__(self, prediction: Any) -> Any:
-        """The calibrated prediction."""
-
-
-class AbstractRecalibration(eqx.Module):
-    """A way to recalibrate."""
-
-    @abc.abstractmethod
-    def fit(self, prediction: Any, y: Any) -> AbstractCalibrator:
-        """The map that suits the held-out rows."""
+        """The calibrated prediction, in the form in which it was given."""
+        if not self.is_fitted:
+            name = type(self).__name__
+            raise ValueError(f"{name}() must be fitted before it is called: {name}().fit(prediction, y)")
+        return self.calibrate(prediction)
 
 
 class AbstractClassCalibrator(AbstractCalibrator):
     """A map of class probabilities.
 
-    A `ClassificationPrediction` becomes another one. The draws behind it are not known any more, so of each input the
-    shares are kept: `expected_entropy` is the same fraction of the new entropy as it was of the old one, and the
-    variance over draws of a probability p the same fraction of p (1 - p). Probabilities (n, k), or (n,) for two
+    A `ClassificationPrediction` becomes another one, see its `recalibrated`. Probabilities (n, k), or (n,) for two
     classes, become probabilities.
     """
 
     if TYPE_CHECKING:  # an abstract field
 
         @property
-        def num_classes(self) -> int: ...
+        def num_classes(self) -> int | None: ...
 
     else:
-        num_classes: eqx.AbstractVar[int]
+        num_classes: eqx.AbstractVar[int | None]
+
+    @abc.abstractmethod
+    def fit_log_probs(
+        self, log_probs: Float[np.ndarray, "n k"], labels: Int[np.ndarray, " n"]
+    ) -> "AbstractClassCalibrator":
+        """Fitted to log probabilities, of which none is -inf, and labels."""
 
     @abc.abstractmethod
     def log_probs(self, log_probs: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
         """Calibrated log probabilities, normalised."""
 
-    def __call__(self, prediction: Any) -> Any:
-        """Calibrated probabilities, as a prediction where one was given."""
-        old = read_log_probs(prediction)
-        if old.shape[1] != self.num_classes:
-            raise ValueError(f"prediction must have {self.num_classes} classes as the held-out one, got {old.shape[1]}")
-        new = self.log_probs(old)
-        if isinstance(prediction, ClassificationPrediction):
-            return _keep_shares(prediction, new)
-        return np.exp(new[:, 1] if np.ndim(prediction) == 1 else new)
+    @property
+    def is_fitted(self) -> bool:
+        return self.num_classes is not None
+
+    def fit(self, prediction: Any, y: Any) -> "AbstractClassCalibrator":
+        classes = read_one_class(prediction, name="recalibration")
+        return self.fit_log_probs(finite_log_probs(classes.log_probs), classes.check(y))
+
+    def calibrate(self, prediction: Any) -> Any:
+        classes = read_one_class(prediction, name="recalibration")
+        if classes.num_classes != self.num_classes:
+            raise ValueError(
+                f"prediction must have {self.num_classes} classes as the held-out one, got {classes.num_classes}"
+            )
+        return as_given(prediction, classes.recalibrated(self.log_probs(finite_log_probs(classes.log_probs))))
 
 
-def recalibrate(prediction: Any, y: Any, method: AbstractRecalibration) -> Any:
+def recalibrate(prediction: Any, y: Any, method: AbstractCalibrator) -> Any:
     """Find, on held-out rows, the map that makes predictions calibrated.
 
     The rows must not be those that the posterior was fitted to: it is more certain of them than of any others. Given a
@@ -84,7 +108,7 @@ def recalibrate(prediction: Any, y: Any, method: AbstractRecalibration) -> Any:
             numbers: `VarianceScaling()`, `QuantileRecalibration()`.
 
     Returns:
-        A calibrator: call it with other predictions. `Calibrated(posterior, calibrator)` keeps it with the posterior.
+        The method, fitted: call it with other predictions. `Calibrated(posterior, it)` keeps it with the posterior.
 
     >>> from marginax.calibrate import Temperature
     >>> overconfident = np.array([0.99, 0.99, 0.99, 0.01])
@@ -92,7 +116,7 @@ def recalibrate(prediction: Any, y: Any, method: AbstractRecalibration) -> Any:
     >>> calibrator(overconfident).round(3).tolist()  # three of four are right
     [0.75, 0.75, 0.75, 0.25]
     """
-    if not isinstance(method, AbstractRecalibration):
+    if not isinstance(method, AbstractCalibrator):
         raise TypeError(f"method must be one such as mx.calibrate.Temperature(), got {method!r}")
     if isinstance(prediction, AbstractPosterior):
         if not isinstance(y, tuple | list) or len(y) != 2:
@@ -108,24 +132,13 @@ def recalibrate(prediction: Any, y: Any, method: AbstractRecalibration) -> Any:
     return method.fit(prediction, y)
 
 
-def read_log_probs(prediction: Any) -> Float[np.ndarray, "n k"]:
-    """Log probabilities of classes, normalised; a probability of 0 counts as the smallest float32.
+def finite_log_probs(log_probs: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+    """Log probabilities, normalised; a probability of 0 counts as the smallest float32.
 
-    >>> read_log_probs([0.25]).round(3).tolist()
-    [[-0.288, -1.386]]
+    >>> bool(np.isfinite(finite_log_probs(np.array([[0.0, -np.inf]]))).all())
+    True
     """
-    if isinstance(prediction, MultiLabelPrediction):
-        raise TypeError(
-            "prediction must be one of classes, got a MultiLabelPrediction: recalibrate each label by itself, from "
-            "prediction.probs[:, label]"
-        )
-    found = np.maximum(as_classes(prediction, name="recalibration").log_probs[:, 0], _LEAST)
-    return found - np.logaddexp.reduce(found, axis=1, keepdims=True)
-
-
-def read_labels(prediction: Any, y: Any) -> Int[np.ndarray, " n"]:
-    """The labels that belong to class probabilities."""
-    return as_classes(prediction, name="recalibration").check(y)[:, 0]
+    return log_softmax(np.maximum(log_probs, _LEAST))
 
 
 def nll_of(log_probs: Float[np.ndarray, "n k"], labels: Int[np.ndarray, " n"]) -> float:
@@ -140,25 +153,6 @@ def log_softmax(logits: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
     [[0.25, 0.25, 0.25, 0.25]]
     """
     return logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
-
-
-def _keep_shares(prediction: ClassificationPrediction, log_probs: np.ndarray) -> ClassificationPrediction:
-    """Entropies and variances over draws as they were, relative to the most that they can be."""
-    old, new = prediction.probs, np.exp(log_probs)
-    share = _ratio(prediction.expected_entropy, prediction.entropy, 1.0)
-    growth = new * (1 - new) * _ratio(np.ones_like(old), old * (1 - old), 0.0)
-    root, covariance = np.sqrt(growth), prediction._covariance
-    return dataclasses.replace(
-        prediction,
-        log_probs=log_probs,
-        expected_entropy=np.clip(share, 0.0, 1.0) * entropy_of(log_probs),
-        variance=growth * prediction.variance,
-        _covariance=None if covariance is None else covariance * root[:, :, None] * root[:, None, :],
-    )
-
-
-def _ratio(part: np.ndarray, whole: np.ndarray, otherwise: float) -> np.ndarray:
-    return np.divide(part, whole, out=np.full(part.shape, otherwise), where=whole > 1e-15)
 
 
 def _seen_in_training(posterior: AbstractPosterior, x: Any) -> str | None:

@@ -4,6 +4,7 @@ Logits are the logarithms of the averaged probabilities, $z = \log p$, so that t
 it averages; for a single network and one temperature that is the same as scaling its outputs.
 """
 
+import dataclasses
 import math
 import warnings
 from typing import Any
@@ -12,76 +13,42 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import optimize
 
-from marginax.calibrate.calibrator import (
-    AbstractClassCalibrator,
-    AbstractRecalibration,
-    log_softmax,
-    nll_of,
-    read_labels,
-    read_log_probs,
-)
+from marginax.calibrate.calibrator import AbstractClassCalibrator, log_softmax, nll_of
 from marginax.files import register
+from marginax.predict.checks import check_count
 
 _MOST = math.log(1e4)  # of the log temperature, either way
 
 
 @register("calibrator/temperature")
-class TemperatureCalibrator(AbstractClassCalibrator):
-    """Log probabilities divided by a temperature; from `Temperature`.
-
-    Attributes:
-        temperature: above 1, predictions were too sure.
-        num_classes: of the held-out prediction.
-    """
-
-    temperature: float
-    num_classes: int
-
-    def log_probs(self, log_probs: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
-        return log_softmax(log_probs / self.temperature)
-
-
-@register("calibration/temperature")
-class Temperature(AbstractRecalibration):
+class Temperature(AbstractClassCalibrator):
     r"""One temperature for all classes, $p' \propto p^{1/T}$, by maximum likelihood (Guo et al., 2017).
 
     The order of the classes stays, and with it the accuracy.
 
     >>> sure = np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.9, 0.1]])
-    >>> calibrator = Temperature().fit(sure, [0, 0, 1, 1])
-    >>> round(calibrator.temperature, 3), calibrator(sure)[0].round(3).tolist()
+    >>> temperature = Temperature().fit(sure, [0, 0, 1, 1])
+    >>> round(temperature.temperature, 3), temperature(sure)[0].round(3).tolist()
     (2.0, [0.75, 0.25])
-    """
-
-    def fit(self, prediction: Any, y: Any) -> TemperatureCalibrator:
-        log_probs, labels = read_log_probs(prediction), read_labels(prediction, y)
-        log_temperature = _minimise(lambda t: nll_of(log_softmax(log_probs / math.exp(t)), labels))
-        return TemperatureCalibrator(math.exp(log_temperature), log_probs.shape[1])
-
-
-@register("calibrator/bayesian_temperature")
-class BayesianTemperatureCalibrator(AbstractClassCalibrator):
-    """Probabilities averaged over a posterior of the temperature; from `BayesianTemperature`.
 
     Attributes:
-        temperatures: a grid.
-        weights: of the grid, summing to one.
+        temperature: fitted; above 1, predictions were too sure.
         num_classes: of the held-out prediction.
     """
 
-    temperatures: Float[np.ndarray, " g"]
-    weights: Float[np.ndarray, " g"]
-    num_classes: int
+    temperature: float | None = None
+    num_classes: int | None = None
+
+    def fit_log_probs(self, log_probs: Float[np.ndarray, "n k"], labels: Int[np.ndarray, " n"]) -> "Temperature":
+        log_temperature = _minimise(lambda t: nll_of(log_softmax(log_probs / math.exp(t)), labels))
+        return dataclasses.replace(self, temperature=math.exp(log_temperature), num_classes=log_probs.shape[1])
 
     def log_probs(self, log_probs: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
-        total = np.full(log_probs.shape, -np.inf)
-        for temperature, weight in zip(self.temperatures, self.weights, strict=True):
-            total = np.logaddexp(total, log_softmax(log_probs / temperature) + np.log(weight))
-        return log_softmax(total)
+        return log_softmax(log_probs / self.temperature)
 
 
-@register("calibration/bayesian_temperature")
-class BayesianTemperature(AbstractRecalibration):
+@register("calibrator/bayesian_temperature")
+class BayesianTemperature(AbstractClassCalibrator):
     r"""A temperature that is not quite known: $\log T \sim N(0, s^2)$, and predictions average over its posterior.
 
     For few held-out rows. The posterior is computed on a grid around its mode, wide enough to hold it.
@@ -93,20 +60,27 @@ class BayesianTemperature(AbstractRecalibration):
     >>> calibrator = BayesianTemperature().fit(np.array([0.9, 0.8, 0.3]), [1, 1, 0])
     >>> round(float(calibrator.weights.sum()), 6), bool(0.9 < calibrator([0.9])[0] < 1)
     (1.0, True)
+
+    Attributes:
+        temperatures: the grid, fitted.
+        weights: of the grid, summing to one.
+        num_classes: of the held-out prediction.
     """
 
     scale: float = 1.0
     num_points: int = 101
+    temperatures: Float[np.ndarray, " g"] | None = None
+    weights: Float[np.ndarray, " g"] | None = None
+    num_classes: int | None = None
 
     def __check_init__(self):
         if not self.scale > 0:
             raise ValueError(f"scale must be > 0, got {self.scale!r}")
-        if isinstance(self.num_points, bool) or self.num_points < 3:
-            raise ValueError(f"num_points must be an int >= 3, got {self.num_points!r}")
+        check_count(self.num_points, "num_points", least=3)
 
-    def fit(self, prediction: Any, y: Any) -> BayesianTemperatureCalibrator:
-        log_probs, labels = read_log_probs(prediction), read_labels(prediction, y)
-
+    def fit_log_probs(
+        self, log_probs: Float[np.ndarray, "n k"], labels: Int[np.ndarray, " n"]
+    ) -> "BayesianTemperature":
         def energy(t: float) -> float:
             return len(labels) * nll_of(log_softmax(log_probs / math.exp(t)), labels) + 0.5 * (t / self.scale) ** 2
 
@@ -121,29 +95,22 @@ class BayesianTemperature(AbstractRecalibration):
         grid = np.linspace(ends[0], ends[1], self.num_points)
         logs = -np.array([energy(t) for t in grid])
         weights = np.exp(logs - np.logaddexp.reduce(logs))
-        return BayesianTemperatureCalibrator(np.exp(grid[weights > 0]), weights[weights > 0], log_probs.shape[1])
+        kept = weights > 0
+        return dataclasses.replace(
+            self, temperatures=np.exp(grid[kept]), weights=weights[kept], num_classes=log_probs.shape[1]
+        )
+
+    def log_probs(self, log_probs: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+        assert self.temperatures is not None
+        assert self.weights is not None
+        total = np.full(log_probs.shape, -np.inf)
+        for temperature, weight in zip(self.temperatures, self.weights, strict=True):
+            total = np.logaddexp(total, log_softmax(log_probs / temperature) + np.log(weight))
+        return log_softmax(total)
 
 
 @register("calibrator/vector")
-class VectorCalibrator(AbstractClassCalibrator):
-    """Log probabilities scaled and shifted class by class; from `VectorScaling`.
-
-    Attributes:
-        factors: of each class.
-        shifts: of each class, summing to zero.
-        num_classes: of the held-out prediction.
-    """
-
-    factors: Float[np.ndarray, " k"]
-    shifts: Float[np.ndarray, " k"]
-    num_classes: int
-
-    def log_probs(self, log_probs: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
-        return log_softmax(self.factors * log_probs + self.shifts)
-
-
-@register("calibration/vector")
-class VectorScaling(AbstractRecalibration):
+class VectorScaling(AbstractClassCalibrator):
     r"""A factor and a shift for each class, $p'_k \propto e^{b_k} p_k^{w_k}$, by maximum likelihood (Guo et al., 2017).
 
     Unlike one temperature it can change which class is the most probable; it needs more held-out rows, of every class.
@@ -152,10 +119,18 @@ class VectorScaling(AbstractRecalibration):
     >>> calibrator = VectorScaling().fit(probs, [0, 0, 1, 1, 2, 0])
     >>> calibrator(probs).mean(axis=0).round(3).tolist()  # as often as they came
     [0.5, 0.333, 0.167]
+
+    Attributes:
+        factors: of each class, fitted.
+        shifts: of each class, summing to zero.
+        num_classes: of the held-out prediction.
     """
 
-    def fit(self, prediction: Any, y: Any) -> VectorCalibrator:
-        log_probs, labels = read_log_probs(prediction), read_labels(prediction, y)
+    factors: Float[np.ndarray, " k"] | None = None
+    shifts: Float[np.ndarray, " k"] | None = None
+    num_classes: int | None = None
+
+    def fit_log_probs(self, log_probs: Float[np.ndarray, "n k"], labels: Int[np.ndarray, " n"]) -> "VectorScaling":
         num_classes = log_probs.shape[1]
         counts = np.bincount(labels, minlength=num_classes)
         if not counts.all():
@@ -174,10 +149,14 @@ class VectorScaling(AbstractRecalibration):
         if np.max(np.abs(found.jac)) > 1e-5:
             warnings.warn(
                 "VectorScaling() did not converge: too few held-out rows for two numbers per class, use Temperature()",
-                stacklevel=4,
+                stacklevel=6,
             )
         factors, shifts = np.split(found.x, 2)
-        return VectorCalibrator(factors, shifts - shifts.mean(), num_classes)
+        return dataclasses.replace(self, factors=factors, shifts=shifts - shifts.mean(), num_classes=num_classes)
+
+    def log_probs(self, log_probs: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+        assert self.factors is not None
+        return log_softmax(self.factors * log_probs + self.shifts)
 
 
 def _vector_nll(
@@ -203,6 +182,6 @@ def _minimise(function: Any) -> float:
         warnings.warn(
             f"the temperature is at the end of its range, {math.exp(best):.3g}, since {what}: use more rows, or "
             "BayesianTemperature()",
-            stacklevel=5,  # the caller of recalibrate: a method of an Equinox module is two frames
+            stacklevel=7,  # the caller of recalibrate: a method of an Equinox module is two frames
         )
     return best

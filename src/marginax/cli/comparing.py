@@ -10,7 +10,6 @@ import typer
 from marginax.cli.fitting import Data, Likelihood, Target, Task, read_with_task, widths
 from marginax.cli.output import INTERRUPTED, Debug, Json, Output, Quiet, table
 
-_COLUMNS = ("method", "accuracy", "rmse", "nll", "ece", "coverage", "seconds")  # what 80 columns hold
 _METHODS = "map,laplace,mc_dropout,ivon,deep_ensemble,mile"
 
 
@@ -87,8 +86,11 @@ def compare(
 
 def _shown(comparison: Any) -> Any:
     """The main columns; the report has all."""
+    from marginax.evaluate import registered_scores
+
     header, lines = comparison.table()
-    places = [i for i, name in enumerate(header) if name in _COLUMNS]
+    shown = {"method", *registered_scores("headline"), "seconds"}  # what 80 columns hold
+    places = [i for i, name in enumerate(header) if name in shown]
     rows = [[line[i] for i in places] for line in lines if comparison[line[0]].failure is None]
     failed = [f"{name} failed: {row.failure}" for name, row in comparison.items() if row.failure is not None]
     return table([header[i] for i in places], rows, caption="\n".join([comparison.heading, *failed]))

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,6 @@ from marginax.infer import Laplace, fit
 from marginax.model import Model, likelihoods, priors
 from marginax.nets import MLP
 from marginax.posterior import load
-from marginax.predict import RegressionPrediction
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,14 @@ def check(done: Callable[[], None]) -> list[Check]:
     began = time.perf_counter()
     model = Model(MLP(3, (), 1, key=0), likelihood=likelihoods.Gaussian(scale=0.5), prior=priors.Normal(scale=1.0))
     posterior = fit(model, (x, y), Laplace(structure=Dense()), key=0, progress=False)
-    prediction = posterior.predict(x)
-    assert isinstance(prediction, RegressionPrediction)
+    prediction: Any = posterior.predict(x)
     checks.append(_against_exact(x, y, prediction.mean, np.sqrt(prediction.epistemic), time.perf_counter() - began))
     done()
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         posterior.save(Path(folder) / "posterior")
-        again = load(Path(folder) / "posterior").predict(x)
-    same = isinstance(again, RegressionPrediction) and np.array_equal(again.mean, prediction.mean)
+        again: Any = load(Path(folder) / "posterior").predict(x)
+    same = np.array_equal(again.mean, prediction.mean)
     words = "a posterior predicts the same after reloading" if same else "predictions changed after reloading"
     checks.append(Check("files", same, words, time.perf_counter() - began))
     done()

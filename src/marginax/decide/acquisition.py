@@ -26,12 +26,13 @@ from jaxtyping import Float, Int
 from marginax._keys import Key, as_key
 from marginax.data.arrays import as_numeric
 from marginax.decide.drawn import draw_probs
-from marginax.decide.information import greedy_batch, greedy_normal_batch, mutual_information, target_information
-from marginax.decide.reading import read_probs
+from marginax.decide.information import greedy_batch, greedy_normal_batch, target_information
 from marginax.files import register
 from marginax.posterior import AbstractPosterior
-from marginax.predict import ClassificationPrediction, MultiLabelPrediction, RegressionPrediction
-from marginax.predict.labels import entropy_of
+from marginax.predict.checks import check_count
+from marginax.predict.reading import outcome_of, read_classes, read_draw_probs, read_numbers, read_one_class
+
+_OF_NUMBERS = "numbers have BALD(), PredictiveVariance() and PredictiveCovariance()"
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +85,6 @@ class AbstractPointwise(AbstractAcquisition):
     def query(
         self, posterior: AbstractPosterior, x: Any, num: int, *, num_samples: int | None = None, key: Key
     ) -> Query:
-        """The inputs with the highest scores."""
         _check_num(num, len(x))
         return _best(self.scores(posterior.predict(x, num_samples=num_samples)), num, key)
 
@@ -99,12 +99,7 @@ class Entropy(AbstractPointwise):
 
     def scores(self, prediction: Any) -> Float[np.ndarray, " n"]:
         """In nats; of several yes-or-no labels, the sum."""
-        if isinstance(prediction, MultiLabelPrediction):
-            return prediction.entropy.sum(axis=1)
-        if isinstance(prediction, ClassificationPrediction):
-            return prediction.entropy
-        with np.errstate(divide="ignore"):
-            return entropy_of(np.log(_average(prediction)))
+        return _sum_over_labels(read_classes(prediction, name="Entropy()", by_draw=True, remedy=_OF_NUMBERS).entropy)
 
 
 @register("acquisition/variation_ratios")
@@ -117,7 +112,7 @@ class VariationRatios(AbstractPointwise):
 
     def scores(self, prediction: Any) -> Float[np.ndarray, " n"]:
         """From 0 to 1 - 1/k."""
-        return 1 - _average(prediction).max(axis=-1)
+        return 1 - read_one_class(prediction, name="VariationRatios()", by_draw=True, remedy=_OF_NUMBERS).confidence
 
 
 @register("acquisition/bald")
@@ -133,21 +128,17 @@ class BALD(AbstractPointwise):
 
     def scores(self, prediction: Any) -> Float[np.ndarray, " n"]:
         """In nats; of several yes-or-no labels, the sum."""
-        if isinstance(prediction, MultiLabelPrediction):
-            return prediction.mutual_information.sum(axis=1)
-        if isinstance(prediction, ClassificationPrediction):
-            return prediction.mutual_information
-        if isinstance(prediction, RegressionPrediction):
-            ratio = prediction.variance / prediction.aleatoric
-            return 0.5 * np.log(ratio).reshape(len(ratio), -1).sum(axis=1)
-        return mutual_information(_by_draw(prediction))
+        if _is_of_numbers(prediction):
+            numbers = read_numbers(prediction, name="BALD()")
+            return 0.5 * _sum_over_labels(np.log(numbers.variance / numbers.aleatoric))
+        return _sum_over_labels(read_classes(prediction, name="BALD()", by_draw=True).mutual_information)
 
 
 @register("acquisition/predictive_variance")
 class PredictiveVariance(AbstractPointwise):
     """Variance of the target, noise included; of several outputs the sum, which is the trace of their covariance.
 
-    For classes it is the variance over draws of the probabilities.
+    For classes it is the epistemic variance, that over draws of the probabilities.
 
     >>> PredictiveVariance().scores([[[1.0, 0.0], [0.5, 0.5]], [[0.0, 1.0], [0.5, 0.5]]]).tolist()
     [0.5, 0.0]
@@ -155,11 +146,10 @@ class PredictiveVariance(AbstractPointwise):
 
     def scores(self, prediction: Any) -> Float[np.ndarray, " n"]:
         """In squared units of the target."""
-        if isinstance(prediction, MultiLabelPrediction):
-            return np.square(prediction.std).sum(axis=1)
-        if isinstance(prediction, RegressionPrediction | ClassificationPrediction):
-            return prediction.variance.reshape(len(prediction), -1).sum(axis=1)
-        return _by_draw(prediction).var(axis=0).sum(axis=-1)
+        if _is_of_numbers(prediction):
+            return _sum_over_labels(read_numbers(prediction, name="PredictiveVariance()").variance)
+        classes = read_classes(prediction, name="PredictiveVariance()", by_draw=True)
+        return _sum_over_labels(classes.epistemic_variance)
 
 
 @register("acquisition/predictive_covariance")
@@ -175,13 +165,15 @@ class PredictiveCovariance(AbstractAcquisition):
     ) -> Query:
         """The greedy batch; of equal ones, a random one comes first."""
         _check_num(num, len(x))
-        prediction = posterior.predict(x, num_samples=num_samples)
-        if not isinstance(prediction, RegressionPrediction):
-            raise TypeError(f"posterior must predict numbers, got {type(prediction).__name__}: use BatchBALD()")
+        prediction = read_numbers(
+            posterior.predict(x, num_samples=num_samples),
+            name="PredictiveCovariance()",
+            remedy="classes have BatchBALD()",
+        )
         order = generator_of(key).permutation(len(x))
         means = prediction.means.reshape(prediction.num_draws, len(x), -1)[:, order]
         noise = prediction.aleatoric.reshape(len(x), -1)[order]
-        rows, totals = greedy_normal_batch(means, noise, num, weights=np.exp(prediction.mixture.log_weights))
+        rows, totals = greedy_normal_batch(means, noise, num, weights=prediction.weights)
         return Query(order[rows], totals)
 
 
@@ -192,14 +184,13 @@ class BatchBALD(AbstractAcquisition):
     The batch grows by the input that adds most, so it does not ask the same thing twice. The posterior must have draws.
 
     Args:
-        num_samples: most labellings of a batch to average over: all while there are fewer, then a random sample.
+        num_configurations: most labellings of a batch to average over: all while there are fewer, then a random sample.
     """
 
-    num_samples: int = 1000
+    num_configurations: int = 1000
 
     def __check_init__(self):
-        if isinstance(self.num_samples, bool) or not isinstance(self.num_samples, int) or self.num_samples < 2:
-            raise ValueError(f"num_samples must be an int >= 2, got {self.num_samples!r}")
+        check_count(self.num_configurations, "num_configurations", least=2)
 
     def choose(self, probs: Any, num: int, *, weights: np.ndarray | None = None, key: Key) -> Query:
         """Choose from class probabilities.
@@ -214,17 +205,16 @@ class BatchBALD(AbstractAcquisition):
         >>> BatchBALD().choose(twins, 2, key=0).scores.round(3).tolist()
         [0.368, 0.514]
         """
-        probs = _by_draw(probs)
+        probs = read_draw_probs(probs)
         _check_num(num, probs.shape[1])
         rows, totals = greedy_batch(
-            probs, num, weights=weights, num_samples=self.num_samples, generator=generator_of(key)
+            probs, num, weights=weights, num_configurations=self.num_configurations, generator=generator_of(key)
         )
         return Query(rows, totals)
 
     def query(
         self, posterior: AbstractPosterior, x: Any, num: int, *, num_samples: int | None = None, key: Key
     ) -> Query:
-        """The greedy batch."""
         probs, weights = draw_probs(posterior, x, num_samples=num_samples)
         return self.choose(probs, num, weights=weights, key=key)
 
@@ -242,7 +232,6 @@ class EPIG(AbstractAcquisition):
     x_target: Float[np.ndarray, "m ..."]
 
     def __init__(self, x_target: Any):
-        """Check the targets."""
         self.x_target = np.asarray(as_numeric(x_target, name="x_target"), np.float64)
 
     def scores(self, probs: Any, targets: Any, *, weights: np.ndarray | None = None) -> Float[np.ndarray, " n"]:
@@ -253,7 +242,7 @@ class EPIG(AbstractAcquisition):
             targets: the same of the targets, (s, m, k).
             weights: of the draws; equal by default.
         """
-        probs, targets = _by_draw(probs), _by_draw(targets)
+        probs, targets = read_draw_probs(probs), read_draw_probs(targets)
         if probs.shape[::2] != targets.shape[::2]:
             raise ValueError(f"targets must have the draws and classes of probs, got {targets.shape}, {probs.shape}")
         return target_information(probs, targets, weights)
@@ -261,7 +250,6 @@ class EPIG(AbstractAcquisition):
     def query(
         self, posterior: AbstractPosterior, x: Any, num: int, *, num_samples: int | None = None, key: Key
     ) -> Query:
-        """The inputs with the highest scores."""
         _check_num(num, len(x))
         if self.x_target.shape[1:] != x.shape[1:]:
             raise ValueError(f"x_target must have rows of shape {x.shape[1:]}, got {self.x_target.shape[1:]}")
@@ -276,7 +264,6 @@ class Random(AbstractAcquisition):
 
     @property
     def has_scores(self) -> bool:
-        """All inputs are alike."""
         return False
 
     def query(
@@ -305,13 +292,10 @@ def _check_num(num: int, most: int) -> None:
         raise ValueError(f"num must be an int from 1 to the number of candidates, {most}, got {num!r}")
 
 
-def _average(prediction: Any) -> Float[np.ndarray, "n k"]:
-    probs = read_probs(prediction)
-    return probs if probs.ndim == 2 else probs.mean(axis=0)
+def _is_of_numbers(prediction: Any) -> bool:
+    outcome = outcome_of(prediction)
+    return outcome is not None and outcome.is_number
 
 
-def _by_draw(probs: Any) -> Float[np.ndarray, "s n k"]:
-    probs = read_probs(probs)
-    if probs.ndim != 3:
-        raise ValueError(f"prediction must hold probabilities of shape (s, n, k), of each draw, got {probs.shape}")
-    return probs
+def _sum_over_labels(values: Float[np.ndarray, "n *d"]) -> Float[np.ndarray, " n"]:
+    return values.reshape(len(values), -1).sum(axis=1)

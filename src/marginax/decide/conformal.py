@@ -16,10 +16,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
 from marginax._keys import Key, as_key
-from marginax.decide.reading import check_level, read_probs
 from marginax.decide.rules import AbstractIntervalRule, AbstractSetRule, Mondrian, PerClass
 from marginax.files import register
-from marginax.predict.labels import check_labels
+from marginax.predict import ClassificationPrediction
+from marginax.predict.checks import check_level
+from marginax.predict.reading import read_one_class
 
 _ROUNDING = 1 - 1e-12  # (n + 1) * level may be a whole number and a hair
 
@@ -77,12 +78,12 @@ class ConformalSets(eqx.Module):
         A set may be empty: then no class conforms.
 
         Args:
-            prediction: at the new inputs, a `ClassificationPrediction` or probabilities (n, k).
+            prediction: at the new inputs, of classes, or probabilities (n, k), or (n,) for two classes.
             level: probability of covering the label.
             groups: of the new inputs, for `Mondrian` rules. A group without held-out rows has full sets.
             key: an int seed or a JAX key, for `Randomised` rules.
         """
-        probs = _read_rows_of_probs(prediction)
+        probs = _read(prediction).probs
         if probs.shape[1] != self.num_classes:
             raise ValueError(
                 f"prediction must have {self.num_classes} classes as the held-out one, got {probs.shape[1]}"
@@ -139,12 +140,12 @@ def conformalise(prediction: Any, y: Any, rule: Any, *, groups: Any = None, key:
         return ConformalIntervals(rule, _sort_by_group(scores, _read_groups(rule, groups)))
     if not isinstance(inner, AbstractSetRule):
         raise TypeError(f"rule must be one such as mx.decide.Normalised() or mx.decide.LAC(), got {rule!r}")
-    probs = _read_rows_of_probs(prediction)
-    num, num_classes = probs.shape
-    labels = check_labels(y, (num,), num_classes)
-    scores = inner.scores(probs, key=_stream(key, 0))[np.arange(num), labels]
+    classes = _read(prediction)
+    labels = classes.check(y)
+    scores = inner.scores(classes.probs, key=_stream(key, 0))[np.arange(len(labels)), labels]
     by = _read_groups(rule, groups)
-    return ConformalSets(rule, _sort_by_group(scores, labels if isinstance(rule, PerClass) else by), num_classes)
+    by = labels if isinstance(rule, PerClass) else by
+    return ConformalSets(rule, _sort_by_group(scores, by), classes.num_classes)
 
 
 def conformal_quantile(scores: Float[np.ndarray, "n *d"], level: float) -> Float[np.ndarray, "*d"]:
@@ -224,11 +225,8 @@ def _check_num_groups(groups: np.ndarray | None, num_rows: int) -> None:
         raise ValueError(f"groups must have one entry for each of the {num_rows} inputs, got {len(groups)}")
 
 
-def _read_rows_of_probs(prediction: Any) -> Float[np.ndarray, "n k"]:
-    probs = read_probs(prediction)
-    if probs.ndim != 2:
-        raise ValueError(f"prediction must have shape (n, k), got {probs.shape}: average over draws first")
-    return probs
+def _read(prediction: Any) -> ClassificationPrediction:
+    return read_one_class(prediction, name="conformal sets", remedy="numbers have Normalised(), CQR() and the like")
 
 
 def _stream(key: Key | None, number: int) -> Any:

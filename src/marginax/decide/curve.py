@@ -7,7 +7,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from marginax.files import register
-from marginax.predict import RegressionPrediction
 
 
 @register("active/learning_curve")
@@ -58,8 +57,8 @@ class LearningCurve(eqx.Module):
 
 
 def judge(prediction: Any, y: np.ndarray) -> dict[str, float]:
-    """Error and log loss of a prediction, as a curve has them."""
-    if isinstance(prediction, RegressionPrediction):
+    """Error (root mean squared, or fraction of wrong classes) and log loss of a prediction."""
+    if prediction.outcome.is_number:
         error = np.sqrt(np.mean(np.square(prediction.mean - y)))
     else:
         error = np.mean(prediction.labels != y)

@@ -66,19 +66,19 @@ def greedy_batch(
     num: int,
     *,
     weights: Float[np.ndarray, " s"] | None = None,
-    num_samples: int,
+    num_configurations: int,
     generator: np.random.Generator,
 ) -> tuple[Int[np.ndarray, " num"], Float[np.ndarray, " num"]]:
     """Inputs chosen one after the other, each for the joint information of the batch that it completes.
 
-    Labellings of the batch are enumerated while there are at most `num_samples` of them; then so many are drawn, the
-    same ones for all candidates.
+    Labellings of the batch are enumerated while there are at most `num_configurations` of them; then so many are
+    drawn, the same ones for all candidates.
 
     Args:
         probs: of each draw.
         num: inputs to choose.
         weights: of the draws; equal by default.
-        num_samples: most labellings to average over.
+        num_configurations: most labellings to average over.
         generator: of random numbers, for labellings and ties.
 
     Returns:
@@ -86,7 +86,7 @@ def greedy_batch(
     """
     weights = _weights(probs, weights)
     conditional = expected_entropy(probs, weights)
-    batch = _Labellings(probs, weights, num_samples, generator)
+    batch = _Labellings(probs, weights, num_configurations, generator)
     chosen, totals, known = [], [], 0.0
     for _ in range(num):
         total = batch.joint_entropies() - known - conditional
@@ -103,8 +103,9 @@ def greedy_batch(
 class _Labellings:
     """Labellings of the batch so far: their probability under each draw, (c, s)."""
 
-    def __init__(self, probs: np.ndarray, weights: np.ndarray, num_samples: int, generator: np.random.Generator):
-        self.probs, self.weights, self.num_samples, self.generator = probs, weights, num_samples, generator
+    def __init__(self, probs: np.ndarray, weights: np.ndarray, num_configurations: int, generator: np.random.Generator):
+        self.probs, self.weights = probs, weights
+        self.num_configurations, self.generator = num_configurations, generator
         self.by_draw = np.ones((1, len(probs)))
         self.rows: list[int] = []
         self.draws: np.ndarray | None = None  # which draw each labelling was drawn from; None while all are there
@@ -112,17 +113,17 @@ class _Labellings:
     def add(self, row: int) -> None:
         """One more input in the batch."""
         self.rows.append(row)
-        if self.draws is None and len(self.by_draw) * self.probs.shape[2] <= self.num_samples:
+        if self.draws is None and len(self.by_draw) * self.probs.shape[2] <= self.num_configurations:
             longer = self.by_draw[:, None, :] * self.probs[:, row, :].T[None]
             self.by_draw = longer.reshape(-1, len(self.probs))
             return
         new = [row]
         if self.draws is None:
-            self.draws = self.generator.choice(len(self.probs), self.num_samples, p=self.weights)
-            self.by_draw, new = np.ones((self.num_samples, len(self.probs))), self.rows
+            self.draws = self.generator.choice(len(self.probs), self.num_configurations, p=self.weights)
+            self.by_draw, new = np.ones((self.num_configurations, len(self.probs))), self.rows
         for each in new:
             ladder = np.cumsum(self.probs[self.draws, each], axis=-1)
-            picks = self.generator.uniform(size=(self.num_samples, 1)) * ladder[:, -1:]
+            picks = self.generator.uniform(size=(self.num_configurations, 1)) * ladder[:, -1:]
             self.by_draw = self.by_draw * self.probs[:, each, np.sum(picks >= ladder, axis=-1)].T
 
     def joint_entropies(self) -> Float[np.ndarray, " n"]:

@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from marginax.decide.conformal import conformal_quantile, rows_needed
-from marginax.decide.reading import check_level, read_numbers, read_targets
 from marginax.files import register
-from marginax.predict import RegressionPrediction
+from marginax.predict.checks import check_array, check_level, check_targets
+from marginax.predict.reading import outcome_of, read_numbers
 
 _CHUNK = 2**22  # numbers of the table (training rows x new inputs) to have in memory at a time
 
@@ -83,7 +83,7 @@ def jackknife_plus(predictions: Any, y: Any, seen: Any = None) -> JackknifePlus:
     ([1.0], [4.0])
     """
     members = _read_members(predictions)
-    targets = read_targets(y, members.shape[-1:])
+    targets = check_targets(y, members.shape[-1:])
     if members.ndim == 1 and seen is None:
         residuals = np.abs(targets - members)
         return JackknifePlus(residuals, np.eye(len(residuals), dtype=bool))
@@ -116,10 +116,9 @@ def _left_out(unseen: np.ndarray, members: np.ndarray) -> Float[np.ndarray, "n m
 
 
 def _read_members(predictions: Any) -> Float[np.ndarray, "*members m"]:
-    if not isinstance(predictions, RegressionPrediction):
-        return read_numbers(predictions, "predictions")
+    if outcome_of(predictions) is None:
+        return check_array(predictions, "predictions")
+    predictions = read_numbers(predictions, name="jackknife+", remedy="classes have conformal sets")
     if math.prod(predictions.y_shape) != 1:
         raise ValueError(f"predictions must have one output, got {predictions!r}")
-    means = eqx.filter_vmap(lambda component: component.mean)(predictions.mixture.components)
-    values = np.broadcast_to(np.asarray(means, np.float64), (len(means), len(predictions), 1))[..., 0]
-    return read_numbers(np.ravel(predictions.y_shift) + np.ravel(predictions.y_factor) * values, "predictions")
+    return check_array(predictions.centres.reshape(-1, len(predictions)), "predictions")

@@ -27,7 +27,6 @@ class KnownLabels(eqx.Module):
     y: Num[np.ndarray, "n ..."]
 
     def __init__(self, y: Any):
-        """Check the labels."""
         self.y = as_numeric(y, name="y")
 
     def __call__(self, rows: Int[np.ndarray, " m"]) -> Num[np.ndarray, "m ..."]:

@@ -39,7 +39,6 @@ class Pool(eqx.Module):
     labels: Num[np.ndarray, "m ..."] | None
 
     def __init__(self, x: Any, rows: Any = None, y: Any = None):
-        """Check and convert."""
         real = jax.dtypes.canonicalize_dtype(np.float64)
         self.x = np.asarray(as_numeric(x, name="x"), real)
         self.labelled, self.labels = np.zeros(0, np.int64), None

@@ -18,10 +18,10 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
 from marginax.curvature import DiagonalCovariance
+from marginax.decide.curve import judge
 from marginax.model import Model, Params
 from marginax.nets import MLP
 from marginax.posterior import AbstractPosterior, Draws, Gaussian, Mixture
-from marginax.predict import RegressionPrediction
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,9 @@ def prune(
     if data is not None:
         size = sum(math.prod(leaf.shape) for leaf in posterior.model.leaves)
         for each in sorted({float(f) for f in (*fractions, fraction)}):
-            nll, error = _judge(_remove(posterior, ratios, each), *data)
-            table.append(PruningRow(each, size - round(each * size), nll, error))
+            x, y = data
+            found = judge(_remove(posterior, ratios, each).predict(x), np.asarray(y))
+            table.append(PruningRow(each, size - round(each * size), found["nll"], found["error"]))
     return Pruning(_remove(posterior, ratios, fraction), tuple(table))
 
 
@@ -215,15 +216,6 @@ def _remove(posterior: AbstractPosterior, ratios: PyTree, fraction: float | int)
     rest = np.ones(posterior.covariance.size - kept.size, bool)  # unknowns besides the weights, which come last
     covariance = posterior.covariance.keep(jnp.asarray(np.concatenate([kept, rest])))
     return eqx.tree_at(lambda p: (p.mean.network, p.covariance), posterior, (network, covariance))
-
-
-def _judge(posterior: AbstractPosterior, x: Any, y: Any) -> tuple[float, float]:
-    """Mean negative log density, and error, of the predictions."""
-    prediction, y = posterior.predict(x), np.asarray(y)
-    nll = -float(np.mean(prediction.log_prob(y)))
-    if isinstance(prediction, RegressionPrediction):
-        return nll, float(np.sqrt(np.mean((prediction.mean - y) ** 2)))
-    return nll, float(np.mean(prediction.labels != y))
 
 
 def _units_in_use(leads: MLP) -> list[np.ndarray]:

@@ -1,6 +1,6 @@
-r"""Rules of conformal prediction: how strange a target is beside its prediction.
+r"""Rules of conformal prediction: how little a target conforms to its prediction.
 
-A rule gives each target a score $s(x, y)$, larger for stranger ones. The set of all targets whose score is at most the
+A rule gives each target a nonconformity score $s(x, y)$. The set of all targets whose score is at most the
 conformal quantile of held-out scores covers a new target with the level asked for, whatever the rule and the
 prediction; a better rule gives smaller sets.
 """
@@ -13,10 +13,11 @@ import jax
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from marginax.calibrate import RecalibratedPrediction
-from marginax.decide.reading import check_level, is_prediction, read_mean, read_mean_and_std, read_pair, read_targets
 from marginax.files import register
-from marginax.predict import RegressionPrediction
+from marginax.predict.checks import check_array, check_level, check_targets
+from marginax.predict.reading import outcome_of, read_numbers
+
+_OF_CLASSES = "classes have LAC(), APS() and RAPS()"
 
 
 class AbstractIntervalRule(eqx.Module):
@@ -24,7 +25,7 @@ class AbstractIntervalRule(eqx.Module):
 
     @abc.abstractmethod
     def scores(self, prediction: Any, y: Any) -> Float[np.ndarray, "n *d"]:
-        """How strange each target is."""
+        """The nonconformity of each target."""
 
     @abc.abstractmethod
     def interval(
@@ -38,7 +39,7 @@ class AbstractSetRule(eqx.Module):
 
     @abc.abstractmethod
     def scores(self, probs: Float[np.ndarray, "n k"], *, key: PRNGKeyArray | None) -> Float[np.ndarray, "n k"]:
-        """How strange each class would be; a key for rules that draw random numbers, None for others."""
+        """The nonconformity of each class; a key for rules that draw random numbers, None for others."""
 
 
 @register("conformal_rule/absolute_residual")
@@ -53,7 +54,7 @@ class AbsoluteResidual(AbstractIntervalRule):
 
     def scores(self, prediction: Any, y: Any) -> Float[np.ndarray, "n *d"]:
         mean = read_mean(prediction)
-        return np.abs(read_targets(y, mean.shape) - mean)
+        return np.abs(check_targets(y, mean.shape) - mean)
 
     def interval(
         self, prediction: Any, bound: Float[np.ndarray, "..."]
@@ -75,7 +76,7 @@ class Normalised(AbstractIntervalRule):
 
     def scores(self, prediction: Any, y: Any) -> Float[np.ndarray, "n *d"]:
         mean, std = read_mean_and_std(prediction)
-        residual = np.abs(read_targets(y, mean.shape) - mean)
+        residual = np.abs(check_targets(y, mean.shape) - mean)
         return np.divide(residual, std, out=np.where(residual == 0, 0.0, np.inf), where=std > 0)
 
     def interval(
@@ -106,12 +107,11 @@ class CQR(AbstractIntervalRule):
     level: float = 0.9
 
     def __check_init__(self):
-        """The level is one."""
         check_level(self.level)
 
     def scores(self, prediction: Any, y: Any) -> Float[np.ndarray, "n *d"]:
         lower, upper = self._ends(prediction)
-        targets = read_targets(y, lower.shape)
+        targets = check_targets(y, lower.shape)
         return np.maximum(lower - targets, targets - upper)
 
     def interval(
@@ -125,11 +125,10 @@ class CQR(AbstractIntervalRule):
         return np.where(low > high, middle, low), np.where(low > high, middle, high)
 
     def _ends(self, prediction: Any) -> tuple[np.ndarray, np.ndarray]:
-        if isinstance(prediction, RegressionPrediction | RecalibratedPrediction):
-            prediction = prediction.interval(self.level)
-        elif is_prediction(prediction):
-            raise TypeError(f"prediction must be one of numbers, got {prediction!r}")
-        lower, upper = read_pair(prediction, ("lower", "upper"))
+        if outcome_of(prediction) is None or isinstance(prediction, tuple):
+            lower, upper = _read_ends(prediction)
+        else:
+            lower, upper = read_numbers(prediction, name="CQR()", remedy=_OF_CLASSES).interval(self.level)
         if np.isposinf(lower).any() or np.isneginf(upper).any():
             raise ValueError("prediction must have lower ends below inf and upper ends above -inf")
         return lower, upper
@@ -166,7 +165,7 @@ class APS(AbstractSetRule):
         _refuse_key(key)
         order = np.argsort(-probs, axis=1, kind="stable")
         cumulative = np.cumsum(np.take_along_axis(probs, order, axis=1), axis=1)
-        cumulative[:, -1] = 1.0  # exactly, so that the least probable classes of all inputs are equally strange
+        cumulative[:, -1] = 1.0  # exactly, so that the least probable classes of all inputs have the same score
         return _put_back(cumulative, order)
 
 
@@ -186,7 +185,6 @@ class RAPS(AbstractSetRule):
     num_free: int = 5
 
     def __check_init__(self):
-        """Both are at least 0."""
         if not 0 <= self.penalty < np.inf:
             raise ValueError(f"penalty must be >= 0 and finite, got {self.penalty}")
         if self.num_free < 0:
@@ -215,7 +213,6 @@ class Randomised(AbstractSetRule):
     rule: APS | RAPS
 
     def __check_init__(self):
-        """There is something to randomise."""
         if not isinstance(self.rule, APS | RAPS):
             raise TypeError(f"rule of Randomised must be APS or RAPS, got {self.rule!r}")
 
@@ -239,7 +236,6 @@ class Mondrian(eqx.Module):
     rule: AbstractIntervalRule | AbstractSetRule
 
     def __check_init__(self):
-        """It wraps a rule that makes no groups itself."""
         if not isinstance(self.rule, AbstractIntervalRule | AbstractSetRule):
             raise TypeError(f"rule of Mondrian must be a rule such as Normalised() or LAC(), got {self.rule!r}")
 
@@ -255,9 +251,53 @@ class PerClass(eqx.Module):
     rule: AbstractSetRule
 
     def __check_init__(self):
-        """It wraps a rule of classes."""
         if not isinstance(self.rule, AbstractSetRule):
             raise TypeError(f"rule of PerClass must be one of classes such as LAC(), got {self.rule!r}")
+
+
+def read_mean(prediction: Any) -> Float[np.ndarray, "n *d"]:
+    """Means of a prediction of numbers, or an array of them.
+
+    >>> read_mean([1, 2]).tolist()
+    [1.0, 2.0]
+    """
+    if isinstance(prediction, tuple):
+        raise TypeError("prediction must be one of numbers or an array of means, got a tuple")
+    given = outcome_of(prediction) is None
+    mean = prediction if given else read_numbers(prediction, name="AbsoluteResidual()", remedy=_OF_CLASSES).mean
+    return _check_shape(check_array(mean, "the mean of prediction"), "the mean of prediction")
+
+
+def read_mean_and_std(prediction: Any) -> tuple[Float[np.ndarray, "n *d"], Float[np.ndarray, "n *d"]]:
+    """Means and standard deviations, which may be 0, of a prediction of numbers or a pair of arrays.
+
+    >>> [part.tolist() for part in read_mean_and_std(([1, 2], [1, 0]))]
+    [[1.0, 2.0], [1.0, 0.0]]
+    """
+    numbers = read_numbers(prediction, name="Normalised()", allow_point=True, remedy=_OF_CLASSES)
+    mean, std = numbers.mean, numbers.std
+    if not (np.isfinite(mean).all() and np.isfinite(std).all()):
+        raise ValueError("prediction must have finite means and standard deviations; for heavy tails, use CQR()")
+    return mean, std
+
+
+def _read_ends(prediction: Any) -> tuple[Float[np.ndarray, "n *d"], Float[np.ndarray, "n *d"]]:
+    """A pair of arrays of one shape, which may hold infinite numbers."""
+    if not isinstance(prediction, tuple | list) or len(prediction) != 2:
+        raise TypeError(f"prediction must be one of numbers or a pair (lower, upper), got {type(prediction).__name__}")
+    names = ("the lower ends of prediction", "the upper ends of prediction")
+    lower, upper = (
+        _check_shape(check_array(part, name, infinite=True), name) for part, name in zip(prediction, names, strict=True)
+    )
+    if lower.shape != upper.shape:
+        raise ValueError(f"prediction must be a pair of arrays of one shape, got {lower.shape} and {upper.shape}")
+    return lower, upper
+
+
+def _check_shape(array: np.ndarray, name: str) -> np.ndarray:
+    if array.ndim > 2:
+        raise ValueError(f"{name} must have shape (n,) or (n, d), got {array.shape}")
+    return array
 
 
 def check_bound(bound: Float[np.ndarray, "..."], shape: tuple[int, ...]) -> None:

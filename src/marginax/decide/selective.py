@@ -16,10 +16,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import special
 
-from marginax.decide.reading import is_prediction, read_mean_and_std, read_numbers, read_probs, read_targets
+from marginax.decide.rules import read_mean_and_std
 from marginax.files import register
-from marginax.predict import ClassificationPrediction, RegressionPrediction
-from marginax.predict.labels import check_labels, entropy_of
+from marginax.predict.checks import check_array, check_count, check_level, check_targets
+from marginax.predict.reading import outcome_of, read_one_class
 
 
 class AbstractRiskBound(eqx.Module):
@@ -57,7 +57,6 @@ class ClopperPearson(AbstractRiskBound):
     num_cuts: int = 20
 
     def __check_init__(self):
-        """Both are in range."""
         _check_bound(self)
 
     def check_losses(self, losses: Float[np.ndarray, " n"]) -> None:
@@ -88,7 +87,6 @@ class Hoeffding(AbstractRiskBound):
     num_cuts: int = 20
 
     def __check_init__(self):
-        """All are in range."""
         _check_bound(self)
         if not 0 < self.max_loss < math.inf:
             raise ValueError(f"max_loss must be > 0 and finite, got {self.max_loss}")
@@ -148,9 +146,8 @@ class RiskCoverage(eqx.Module):
     score: str = eqx.field(static=True)
 
     def __init__(self, uncertainty: Any, losses: Any, score: str = "given"):
-        """Check and sort."""
-        uncertainty = _rows(read_numbers(uncertainty, "uncertainty", infinite=True), "uncertainty")
-        losses = _rows(read_numbers(losses, "losses"), "losses")
+        uncertainty = _rows(check_array(uncertainty, "uncertainty", infinite=True), "uncertainty")
+        losses = _rows(check_array(losses, "losses"), "losses")
         if uncertainty.shape != losses.shape:
             raise ValueError(f"losses must have shape {uncertainty.shape} as uncertainty has, got {losses.shape}")
         order = np.argsort(uncertainty, kind="stable")
@@ -273,8 +270,8 @@ def select(prediction: Any, threshold: Threshold | float | int) -> Bool[np.ndarr
     cut = threshold.uncertainty if isinstance(threshold, Threshold) else float(threshold)
     if math.isnan(cut):
         raise ValueError("threshold must be a number, got nan")
-    if not is_prediction(prediction) and not isinstance(prediction, tuple) and np.ndim(prediction) == 1:
-        return read_numbers(prediction, "prediction", infinite=True) <= cut
+    if outcome_of(prediction) is None and np.ndim(prediction) == 1:
+        return check_array(prediction, "prediction", infinite=True) <= cut
     uncertainty, score, _ = _read(prediction)
     if isinstance(threshold, Threshold) and threshold.score != score:
         wanted = "uncertainties that were given" if threshold.score == "given" else threshold.score
@@ -284,22 +281,16 @@ def select(prediction: Any, threshold: Threshold | float | int) -> Bool[np.ndarr
 
 def _read(prediction: Any) -> tuple[np.ndarray, str, Any]:
     """Uncertainty, its name, and losses as a function of targets."""
-    if isinstance(prediction, RegressionPrediction | tuple):
+    outcome = outcome_of(prediction)
+    if outcome is not None and outcome.is_number:
         mean, std = read_mean_and_std(prediction)
         if mean.size != len(mean):
             raise ValueError(
                 f"prediction must have one output, got {mean.shape[1]}: give uncertainty and losses to RiskCoverage"
             )
-        return std.ravel(), "std", lambda y: np.ravel((read_targets(y, mean.shape) - mean) ** 2)
-    probs = read_probs(prediction)
-    if probs.ndim != 2:
-        raise ValueError(f"prediction must have shape (n, k), got {probs.shape}: average over draws first")
-    entropy = prediction.entropy if isinstance(prediction, ClassificationPrediction) else None
-    if entropy is None:
-        with np.errstate(divide="ignore"):
-            entropy = entropy_of(np.log(probs))
-    labels = np.argmax(probs, axis=1)
-    return entropy, "entropy", lambda y: (check_labels(y, labels.shape, probs.shape[1]) != labels).astype(float)
+        return std.ravel(), "std", lambda y: np.ravel((check_targets(y, mean.shape) - mean) ** 2)
+    classes = read_one_class(prediction, name="a risk-coverage curve")
+    return classes.entropy, "entropy", lambda y: (classes.check(y) != classes.labels).astype(float)
 
 
 def _rows(values: np.ndarray, name: str) -> np.ndarray:
@@ -309,7 +300,5 @@ def _rows(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def _check_bound(bound: AbstractRiskBound) -> None:
-    if not 0 < bound.confidence < 1:
-        raise ValueError(f"confidence must be strictly between 0 and 1, got {bound.confidence}")
-    if bound.num_cuts < 1:
-        raise ValueError(f"num_cuts must be >= 1, got {bound.num_cuts}")
+    check_level(bound.confidence, "confidence")
+    check_count(bound.num_cuts, "num_cuts")

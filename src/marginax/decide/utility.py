@@ -10,14 +10,15 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Float, Int
 
 from marginax._keys import Key, as_key
-from marginax.decide.reading import is_prediction, read_numbers, read_probs
-from marginax.predict import ClassificationPrediction, RegressionPrediction
+from marginax.model.outcome import Outcome
+from marginax.predict import AbstractNumberPrediction
+from marginax.predict.checks import check_array, check_count
+from marginax.predict.reading import outcome_of, read_draw_probs, read_numbers, read_one_class
 
 _CHUNK = 2**23  # sampled targets to have in memory at a time
 
@@ -63,7 +64,7 @@ class Decision:
         if self._value_of_learning is None:
             raise ValueError(
                 "value_of_learning needs the prediction of each draw: give choose an array (s, n, k) of the class "
-                "probabilities of s draws, a RegressionPrediction, or targets of shape (s, num, n)"
+                "probabilities of s draws, a prediction of numbers by a posterior, or targets of shape (s, num, n)"
             )
         return self._value_of_learning
 
@@ -73,7 +74,7 @@ def choose(
     loss: Any,
     actions: Sequence[Any] | np.ndarray | None = None,
     *,
-    num_samples: int = 200,
+    num_targets: int = 200,
     key: Key | None = None,
 ) -> Decision:
     """Choose the action with the smallest expected loss at each input.
@@ -82,14 +83,14 @@ def choose(
 
     Args:
         prediction: with a loss matrix, a `ClassificationPrediction`, or class probabilities (n, k), or (s, n, k) for
-            each of s draws. With a loss function, any prediction of ours, or sampled targets (num, n), or
-            (s, num, n) for each of s draws.
+            each of s draws. With a loss function, a prediction of classes or numbers, a pair (mean, std), or sampled
+            targets (num, n), or (s, num, n) for each of s draws.
         loss: a matrix with a row for each action and a column for each class, or a function (action, y) of one of the
             actions and an array of targets, which returns the loss of each target. A target of several outputs has
             them on the last axis of y.
         actions: names of the matrix' rows (by default their numbers), or what the function takes.
-        num_samples: targets to draw from each draw's distribution of a `RegressionPrediction`.
-        key: an int seed or a JAX key, needed for a `RegressionPrediction`.
+        num_targets: to draw from each draw's distribution of a prediction of numbers.
+        key: an int seed or a JAX key, needed for those.
 
     Returns:
         The decision: `.chosen`, `.expected_loss`, `.risk`, and the values of information.
@@ -99,20 +100,25 @@ def choose(
     >>> decision.chosen, decision.value_of_perfect_information.round(3).tolist()
     (['wait', 'treat'], [0.45, 0.8])
     """
-    if not isinstance(prediction, RegressionPrediction) and key is not None:
-        raise ValueError("key is of use with a RegressionPrediction only: leave it out")
+    outcome = outcome_of(prediction)
+    of_numbers = outcome is not None and outcome.is_number
+    if not of_numbers and key is not None:
+        raise ValueError("key is of use with a prediction of numbers only: leave it out")
     if callable(loss):
         if actions is None or not len(actions):
             raise ValueError(f"actions must be given with a loss function, one or more, got {actions!r}")
-        if isinstance(prediction, ClassificationPrediction):
-            labels = np.arange(prediction.probs.shape[1])
-            matrix = [_losses(loss, action, labels, labels.shape) for action in actions]
-            return _from_probs(read_probs(prediction), np.stack(matrix), actions)
-        if isinstance(prediction, RegressionPrediction):
-            return _from_mixture(prediction, loss, actions, num_samples, key)
-        if is_prediction(prediction):
+        if of_numbers:
+            numbers = read_numbers(prediction, name="decisions")
+            return _from_draws(numbers, loss, actions, check_count(num_targets, "num_targets"), key)
+        if outcome is Outcome.CLASS:
+            probs = read_one_class(prediction, name="decisions").probs
+            labels = np.arange(probs.shape[1])
+            return _from_probs(
+                probs, np.stack([_losses(loss, action, labels, labels.shape) for action in actions]), actions
+            )
+        if outcome is not None:
             raise TypeError(f"prediction must be one of numbers or classes, got {prediction!r}")
-        targets = read_numbers(prediction, "prediction")
+        targets = check_array(prediction, "prediction")
         if targets.ndim not in (2, 3):
             raise ValueError(
                 "prediction must hold targets of shape (num, n) or (s, num, n) with a loss function, "
@@ -121,10 +127,11 @@ def choose(
         weights = np.full(len(targets), 1 / len(targets)) if targets.ndim == 3 else np.ones(1)
         parts = _average(targets.reshape(-1, *targets.shape[-2:]), weights, loss, actions)
         return _decide(actions, *parts, per_draw=targets.ndim == 3)
-    matrix = read_numbers(loss, "loss")
-    if isinstance(prediction, RegressionPrediction):
+    matrix = check_array(loss, "loss")
+    if of_numbers:
         raise TypeError("loss must be a function (action, y) for a prediction of numbers, got a matrix")
-    probs = read_probs(prediction)
+    by_draw = outcome is None and np.ndim(prediction) == 3
+    probs = read_draw_probs(prediction) if by_draw else read_one_class(prediction, name="decisions").probs
     if matrix.ndim != 2 or matrix.shape[1] != probs.shape[-1]:
         raise ValueError(f"loss must have a row per action and {probs.shape[-1]} columns, got shape {matrix.shape}")
     if actions is None:
@@ -141,27 +148,21 @@ def _from_probs(probs: Float[np.ndarray, "*s n k"], matrix: Float[np.ndarray, "a
     return _decide(actions, average @ matrix.T, known, average @ matrix.min(axis=0), per_draw=probs.ndim == 3)
 
 
-def _from_mixture(
-    prediction: RegressionPrediction, loss: Callable[..., Any], actions: Any, num: int, key: Key | None
+def _from_draws(
+    prediction: AbstractNumberPrediction, loss: Callable[..., Any], actions: Any, num: int, key: Key | None
 ) -> Decision:
     """Targets from every draw's distribution, a chunk of inputs at a time."""
     if key is None:
-        raise TypeError("key must be an int seed or a JAX key to sample from a RegressionPrediction, got None")
-    if num < 1:
-        raise ValueError(f"num_samples must be >= 1, got {num}")
-    weights = np.exp(prediction.mixture.log_weights)
+        raise TypeError("key must be an int seed or a JAX key to sample from a prediction of numbers, got None")
+    weights = prediction.weights
     num_outputs = max(1, int(np.prod(prediction.y_shape)))
     size = max(1, _CHUNK // (num * len(weights) * num_outputs))
     parts = []
     for i, start in enumerate(range(0, len(prediction), size)):
-        part = prediction[start : start + size]
-        keys = jax.random.split(jax.random.fold_in(as_key(key), i), (len(weights), num))
-        shape = (len(weights), num, len(part), num_outputs)
-        targets = np.broadcast_to(np.asarray(_sample(part.mixture.components, keys), np.float64), shape)
-        if not part.mixture.discrete:
-            targets = np.ravel(part.y_shift) + np.ravel(part.y_factor) * targets
-        parts.append(_average(targets.reshape(*shape[:3], *part.y_shape), weights, loss, actions))
-    return _decide(actions, *(np.concatenate(each) for each in zip(*parts, strict=True)), per_draw=True)
+        targets = prediction[start : start + size].sample_by_draw(num, key=jax.random.fold_in(as_key(key), i))
+        parts.append(_average(targets, weights, loss, actions))
+    together = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return _decide(actions, *together, per_draw=prediction.knows_draws)
 
 
 def _average(
@@ -192,12 +193,4 @@ def _losses(loss: Callable[..., Any], action: Any, y: np.ndarray, shape: tuple[i
     losses = np.asarray(loss(action, y))
     if losses.shape != shape:
         raise ValueError(f"loss must return one number per target, shape {shape}, got shape {losses.shape}")
-    return read_numbers(losses, f"loss of action {action!r}")
-
-
-@eqx.filter_jit
-def _sample(components: PyTree, keys: Any) -> Array:
-    def of_draw(component: Any, keys: Any) -> Array:
-        return jax.vmap(component.sample)(keys)
-
-    return eqx.filter_vmap(of_draw)(components, keys)
+    return check_array(losses, f"loss of action {action!r}")

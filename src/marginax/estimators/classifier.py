@@ -8,8 +8,9 @@ from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from marginax.data import Arrays
-from marginax.estimators.estimator import BayesianEstimator, as_seed, untempered
-from marginax.model.likelihoods import AbstractLikelihood, Bernoulli, Categorical
+from marginax.estimators.estimator import BayesianEstimator, as_seed
+from marginax.model.likelihoods import AbstractLikelihood, Categorical
+from marginax.model.outcome import Outcome
 
 
 class BayesianClassifier(ClassifierMixin, BayesianEstimator):
@@ -85,11 +86,12 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
 
     def _prepare(self, x: np.ndarray, targets: np.ndarray) -> tuple[Arrays, AbstractLikelihood, int]:
         likelihood = Categorical() if self.likelihood is None else self.likelihood
-        inner, num = untempered(likelihood), len(self.classes_)
-        if not isinstance(inner, Bernoulli | Categorical):
+        num = len(self.classes_)
+        if not isinstance(likelihood, AbstractLikelihood) or not likelihood.outcome(1).is_class:
             raise TypeError(
                 f"likelihood must be one of classes, such as mx.likelihoods.Categorical(), got {likelihood!r}"
             )
-        if isinstance(inner, Bernoulli) and num > 2:
+        yes_or_no = likelihood.outcome(2) is Outcome.LABELS  # one output for two classes
+        if yes_or_no and num > 2:
             raise ValueError(f"likelihood Bernoulli() is for 2 classes, y has {num}: use mx.likelihoods.Categorical()")
-        return Arrays(x, targets), likelihood, 1 if isinstance(inner, Bernoulli) else num
+        return Arrays(x, targets), likelihood, 1 if yes_or_no else num

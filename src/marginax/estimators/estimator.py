@@ -20,7 +20,7 @@ from marginax.estimators.storage import estimator_directory, pack, parts_of, rea
 from marginax.files import Parts
 from marginax.infer import AbstractMethod, fit, resume
 from marginax.model import Model, priors
-from marginax.model.likelihoods import AbstractLikelihood, Tempered
+from marginax.model.likelihoods import AbstractLikelihood
 from marginax.nets import MLP
 from marginax.posterior import AbstractPosterior, load
 from marginax.predict import Prediction
@@ -221,8 +221,3 @@ def as_seed(random_state: Any) -> int:
     if isinstance(random_state, int | np.integer):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def untempered(likelihood: Any) -> Any:
-    """The likelihood that says what targets are."""
-    return likelihood.likelihood if isinstance(likelihood, Tempered) else likelihood

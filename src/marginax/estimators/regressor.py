@@ -7,8 +7,9 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_array
 
 from marginax.data import Arrays, Scaling
-from marginax.estimators.estimator import BayesianEstimator, as_seed, untempered
-from marginax.model.likelihoods import AbstractLikelihood, Bernoulli, Categorical, FromNetwork, Gaussian, Poisson
+from marginax.estimators.estimator import BayesianEstimator, as_seed
+from marginax.model.likelihoods import AbstractLikelihood, FromNetwork, Gaussian
+from marginax.model.outcome import Outcome
 
 
 class BayesianRegressor(RegressorMixin, BayesianEstimator):
@@ -90,11 +91,10 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
 
     def _prepare(self, x: np.ndarray, targets: np.ndarray) -> tuple[Arrays, AbstractLikelihood, int]:
         likelihood = Gaussian(scale=FromNetwork()) if self.likelihood is None else self.likelihood
-        inner = untempered(likelihood)
-        if not isinstance(inner, AbstractLikelihood) or isinstance(inner, Bernoulli | Categorical):
+        if not isinstance(likelihood, AbstractLikelihood) or likelihood.outcome(1).is_class:
             raise TypeError(f"likelihood must be one of numbers, such as mx.likelihoods.Gaussian(), got {likelihood!r}")
         out_size = _out_size(likelihood, 1 if targets.ndim == 1 else targets.shape[1])
-        if isinstance(inner, Poisson):  # counts have no unit to change
+        if likelihood.outcome(out_size) is Outcome.COUNT:  # counts have no unit to change
             return Arrays(x, targets), likelihood, out_size
         shift, factor = targets.mean(axis=0), targets.std(axis=0)
         factor = np.where(factor < 1e-12 * np.maximum(1.0, np.abs(shift)), 1.0, factor)

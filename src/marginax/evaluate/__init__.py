@@ -1,7 +1,10 @@
-"""How good a prediction is: scores, calibration and what to do about it, ranking, comparisons, strange inputs.
+"""How good a prediction is: scores, calibration, ranking, comparisons, inputs out of distribution, chains.
 
 Every function takes one of our predictions or plain arrays, and gives a number with its standard error.
 """
+
+import importlib
+import pkgutil
 
 from marginax.evaluate.bins import AbstractBins, Distinct, EqualMass, EqualWidth
 from marginax.evaluate.calibration import (
@@ -37,7 +40,7 @@ from marginax.evaluate.out_of_distribution import (
 )
 from marginax.evaluate.ranking import aupr, auroc
 from marginax.evaluate.regression import coverage, interval_score, mae, pinball, rmse, sharpness
-from marginax.evaluate.score import AbstractScore, Score, ScoreTable
+from marginax.evaluate.score import AbstractScore, Score, ScoreEntry, ScoreTable, registered_scores
 from marginax.evaluate.table import scores
 
 __all__ = [
@@ -68,6 +71,7 @@ __all__ = [
     "MutualInformation",
     "OODResult",
     "Score",
+    "ScoreEntry",
     "ScoreTable",
     "SquaredGap",
     "Std",
@@ -95,6 +99,7 @@ __all__ = [
     "ood",
     "pinball",
     "pit",
+    "registered_scores",
     "regression_calibration_error",
     "rmse",
     "scores",
@@ -104,3 +109,10 @@ __all__ = [
     "waic",
     "wasserstein",
 ]
+
+for _module in pkgutil.iter_modules(__path__):  # a score is declared in its file, and found
+    importlib.import_module(f"{__name__}.{_module.name}")
+for _entry in registered_scores().values():
+    if _entry.function.__name__ not in __all__:
+        globals()[_entry.function.__name__] = _entry.function
+        __all__ += [_entry.function.__name__]

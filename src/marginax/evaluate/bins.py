@@ -32,7 +32,6 @@ class EqualWidth(AbstractBins):
         _check_num_bins(self.num_bins)
 
     def assign(self, probs: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-        """By edges that are evenly spaced."""
         return np.searchsorted(np.arange(1, self.num_bins) / self.num_bins, probs, side="left")
 
 
@@ -53,7 +52,6 @@ class EqualMass(AbstractBins):
         _check_num_bins(self.num_bins)
 
     def assign(self, probs: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-        """By edges at quantiles."""
         edges = np.quantile(probs, np.arange(1, self.num_bins) / self.num_bins)
         return np.searchsorted(edges, probs, side="left")
 
@@ -67,7 +65,6 @@ class Distinct(AbstractBins):
     """
 
     def assign(self, probs: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-        """By value."""
         return np.unique(probs, return_inverse=True)[1]
 
 

@@ -11,13 +11,22 @@ from jaxtyping import Bool, Float
 
 from marginax._keys import Key, as_key
 from marginax.evaluate.bins import AbstractBins, EqualWidth, check_bins
-from marginax.evaluate.inputs import Numbers, Samples, as_classes, as_numbers, as_targets
-from marginax.evaluate.score import Score, check_rows, jackknife_error, row_means
-from marginax.predict import RegressionPrediction
+from marginax.evaluate.score import CLASSES, NUMBERS, Score, check_rows, jackknife_error, row_means, score
+from marginax.predict.checks import check_levels
+from marginax.predict.reading import read_classes, read_numbers
 
 _BLOCK = 2**20
 
 
+@score(
+    "ece",
+    outcomes=CLASSES,
+    better="less",
+    title="ECE",
+    shown="headline",
+    place=40,
+    words="mean distance between confidence and accuracy; near 0 is best",
+)
 def ece(prediction: Any, y: Any, *, bins: AbstractBins = EqualWidth()) -> Score:
     r"""Expected calibration error of the most probable class (Naeini et al., 2015; Guo et al., 2017).
 
@@ -33,11 +42,20 @@ def ece(prediction: Any, y: Any, *, bins: AbstractBins = EqualWidth()) -> Score:
     >>> round(float(ece([0.9, 0.9, 0.9, 0.2], [1, 1, 0, 0])), 4)  # 3/4 |2/3 - 0.9| + 1/4 |1 - 0.8|
     0.225
     """
-    classes = as_classes(prediction, name="ece")
-    correct = classes.answers == classes.check(y)
-    return _calibration_error(classes.probs.max(axis=-1), correct, check_bins(bins))
+    classes = read_classes(prediction, name="ece")
+    correct = classes.labels == classes.check(y)
+    num = len(classes)
+    return _calibration_error(classes.confidence.reshape(num, -1), correct.reshape(num, -1), check_bins(bins))
 
 
+@score(
+    "classwise_ece",
+    outcomes=CLASSES,
+    better="less",
+    title="classwise ECE",
+    shown="never",
+    words="mean distance between the probability of each class and how often it came; near 0 is best",
+)
 def classwise_ece(prediction: Any, y: Any, *, bins: AbstractBins = EqualWidth()) -> Score:
     """Expected calibration error of the probability of each class, averaged over classes (Kull et al., 2019).
 
@@ -51,8 +69,7 @@ def classwise_ece(prediction: Any, y: Any, *, bins: AbstractBins = EqualWidth())
     >>> round(float(classwise_ece([0.9, 0.9, 0.9, 0.2], [1, 1, 0, 0])), 4)  # 3/4 |2/3 - 0.9| + 1/4 |0 - 0.2|
     0.225
     """
-    events = as_classes(prediction, name="classwise_ece").events(y)
-    return _calibration_error(events.probs, events.happened, check_bins(bins))
+    return _calibration_error(*read_classes(prediction, name="classwise_ece").events(y), check_bins(bins))
 
 
 def _calibration_error(probs: Float[np.ndarray, "n m"], happened: Bool[np.ndarray, "n m"], bins: AbstractBins) -> Score:
@@ -88,27 +105,18 @@ def pit(prediction: Any, y: Any, *, key: Key | None = None) -> Float[np.ndarray,
 
 
 def _transform(prediction: Any, y: Any, key: Key | None, *, name: str) -> Float[np.ndarray, "n *d"]:
-    numbers = as_numbers(prediction, name=name)
-    y = as_targets(numbers, y)
+    numbers = read_numbers(prediction, name=name)
+    y = numbers.check(y)
     upper = numbers.cdf(y)
     check_rows(row_means(upper), name=name)
-    lower = _below(numbers, y, upper)
-    if lower is upper:
+    if not numbers.has_atoms:
         return upper
+    lower = numbers.cdf_below(y)
     share = 0.5
     if key is not None:
         with jax.enable_x64(True):
             share = np.asarray(jax.random.uniform(as_key(key), upper.shape))
     return lower + share * (upper - lower)
-
-
-def _below(numbers: Numbers, y: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    """Probability of less than y."""
-    if isinstance(numbers, Samples):
-        return np.mean(numbers.values < y, axis=0)
-    if isinstance(numbers, RegressionPrediction) and numbers.mixture.discrete:
-        return numbers.cdf(np.ceil(y) - 1)
-    return upper
 
 
 class AbstractGap(abc.ABC):
@@ -124,7 +132,6 @@ class AbsoluteGap(AbstractGap):
     """Its size."""
 
     def measure(self, difference: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
-        """The absolute value."""
         return np.abs(difference)
 
 
@@ -133,10 +140,17 @@ class SquaredGap(AbstractGap):
     """Its square, as Kuleshov et al. (2018) have it."""
 
     def measure(self, difference: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
-        """The square."""
         return difference**2
 
 
+@score(
+    "calibration_error",
+    outcomes=NUMBERS,
+    better="less",
+    shown="comparison",
+    place=80,
+    words="mean distance between claimed and observed coverage; 0 is best",
+)
 def regression_calibration_error(
     prediction: Any,
     y: Any,
@@ -158,9 +172,7 @@ def regression_calibration_error(
     >>> round(float(regression_calibration_error((np.zeros(4), np.ones(4)), y, levels=[0.25, 0.5])), 4)
     0.0
     """
-    at = np.asarray(levels, np.float64)
-    if at.ndim != 1 or not at.size or not np.all((at > 0) & (at < 1)):
-        raise ValueError(f"levels must be a list of numbers strictly between 0 and 1, got {levels!r}")
+    at = check_levels(levels)
     if not isinstance(gap, AbstractGap):
         raise TypeError(f"gap must be AbsoluteGap() or SquaredGap(), got {gap!r}")
     values = _transform(prediction, y, None, name="regression_calibration_error")

@@ -7,10 +7,11 @@ import numpy as np
 from jaxtyping import Float
 
 from marginax.evaluate.bins import AbstractBins, EqualWidth, check_bins
-from marginax.evaluate.inputs import Classes, as_classes
-from marginax.evaluate.score import Score, mean_score
+from marginax.evaluate.score import CLASSES, Score, mean_score, score
+from marginax.predict.reading import read_classes
 
 
+@score("accuracy", outcomes=CLASSES, better="more", shown="headline", place=0, words="share of right answers")
 def accuracy(prediction: Any, y: Any) -> Score:
     """Fraction of rows whose most probable class is the right one (of labels: fraction of right labels).
 
@@ -21,10 +22,18 @@ def accuracy(prediction: Any, y: Any) -> Score:
     >>> accuracy([0.2, 0.9, 0.6, 0.4], [0, 1, 0, 0])
     0.75 ± 0.25 (n=4)
     """
-    classes = as_classes(prediction, name="accuracy")
-    return mean_score(classes.answers == classes.check(y), name="accuracy")
+    classes = read_classes(prediction, name="accuracy")
+    return mean_score(classes.labels == classes.check(y), name="accuracy")
 
 
+@score(
+    "brier",
+    outcomes=CLASSES,
+    better="less",
+    shown="comparison",
+    place=30,
+    words="squared error of the probabilities; lower is better",
+)
 def brier(prediction: Any, y: Any) -> Score:
     r"""Mean squared error of probabilities (Brier, 1950); less is better. The standard error is that of the mean.
 
@@ -38,9 +47,9 @@ def brier(prediction: Any, y: Any) -> Score:
     >>> round(float(brier([0.2, 0.9, 0.6], [0, 1, 1])), 4)
     0.07
     """
-    classes = as_classes(prediction, name="brier")
-    events = classes.events(y)
-    return mean_score(_events_per_answer(classes) * (events.probs - events.happened) ** 2, name="brier")
+    classes = read_classes(prediction, name="brier")
+    probs, happened = classes.events(y)
+    return mean_score(_events_per_answer(classes.num_classes) * (probs - happened) ** 2, name="brier")
 
 
 @dataclass(frozen=True)
@@ -105,13 +114,10 @@ def brier_decomposition(prediction: Any, y: Any, *, bins: AbstractBins = EqualWi
     - covariance within bins    0.0000
     """
     bins = check_bins(bins)
-    classes = as_classes(prediction, name="brier_decomposition")
-    events = classes.events(y)
-    parts = [
-        _decompose(probs, happened.astype(float), bins)
-        for probs, happened in zip(events.probs.T, events.happened.T, strict=True)
-    ]
-    return BrierDecomposition(*(_events_per_answer(classes) * np.mean(parts, axis=0)).tolist())
+    classes = read_classes(prediction, name="brier_decomposition")
+    events = zip(*(part.T for part in classes.events(y)), strict=True)
+    parts = [_decompose(probs, happened.astype(float), bins) for probs, happened in events]
+    return BrierDecomposition(*(_events_per_answer(classes.num_classes) * np.mean(parts, axis=0)).tolist())
 
 
 def _decompose(probs: Float[np.ndarray, " n"], happened: Float[np.ndarray, " n"], bins: AbstractBins) -> np.ndarray:
@@ -132,7 +138,6 @@ def _decompose(probs: Float[np.ndarray, " n"], happened: Float[np.ndarray, " n"]
     )
 
 
-def _events_per_answer(classes: Classes) -> int:
+def _events_per_answer(num_classes: int) -> int:
     """Events whose squared errors are added up: those of all classes, or the one of two classes."""
-    num_classes = classes.probs.shape[2]
     return 1 if num_classes == 2 else num_classes

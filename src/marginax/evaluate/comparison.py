@@ -12,9 +12,8 @@ import numpy as np
 from marginax._keys import Key, as_key
 from marginax.data import AbstractSource, Arrays, as_arrays
 from marginax.evaluate.costs import Costs
-from marginax.evaluate.inputs import is_classes
 from marginax.evaluate.out_of_distribution import AbstractOODScore, Entropy, Std, separate
-from marginax.evaluate.score import Score, digits
+from marginax.evaluate.score import Score, digits, registered_scores
 from marginax.evaluate.table import scores as scores_of
 from marginax.files import RunDirectory, register
 from marginax.infer import AbstractMethod, TimeLimit, fit, resume
@@ -23,10 +22,7 @@ from marginax.posterior import AbstractPosterior, describe, load
 
 PathLike = str | os.PathLike[str]
 
-_SHOWN = ("accuracy", "rmse", "nll", "brier", "crps", "ece", "calibration_error", "coverage")  # in a line of the table
-_LOSSES = ("rmse", "mae", "nll", "crps", "interval_score", "calibration_error", "brier", "ece")
-_COSTS = ("seconds", "predict_seconds", "megabytes", "num_stored")
-_GAINS = ("accuracy", "auroc", "ood")
+_BETTER = {"seconds": "less", "predict_seconds": "less", "megabytes": "less", "num_stored": "less", "ood": "more"}
 
 
 @register("comparison/row")
@@ -36,7 +32,7 @@ class ComparisonRow(eqx.Module):
     Attributes:
         method: its configuration in words.
         scores: on the test data, as `mx.evaluate.scores` gives them.
-        ood: how often an input from elsewhere is stranger than a test input; None if there were none.
+        ood: how often an input from elsewhere scores higher than a test input; None if there were none.
         seconds: wall time of the fit, compilation included.
         predict_seconds: of the predictions at the test data.
         megabytes: by which the memory of the process grew at most meanwhile; None where the system does not say. Memory
@@ -96,14 +92,13 @@ class Comparison(Mapping[str, ComparisonRow]):
 
     def best(self, column: str = "nll") -> str:
         """The method of the best value: least of a loss or a cost, most of accuracy, auroc and ood."""
-        if column not in (*_LOSSES, *_COSTS, *_GAINS):
-            raise ValueError(f"column must be one that has a best, such as nll or seconds, got {column!r}")
-        values = self.values_of(column)
-        return (max if column in _GAINS else min)(values, key=lambda name: values[name])
+        pick, values = max if better_of(column) == "more" else min, self.values_of(column)
+        return pick(values, key=lambda name: values[name])
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Names of columns, and a line of cells for each method."""
-        shown = [name for name in _SHOWN if any(name in row.scores for row in self.rows.values())]
+        judged_by = {name for row in self.rows.values() for name in row.scores}
+        shown = [name for name in registered_scores("comparison") if name in judged_by]
         has_ood = any(row.ood is not None for row in self.rows.values())
         header = ["method", *shown, *(["ood auroc"] if has_ood else []), "seconds", "MB", "numbers"]
         lines = []
@@ -141,6 +136,18 @@ class Comparison(Mapping[str, ComparisonRow]):
             files.add(name, row)
 
 
+def better_of(column: str) -> str:
+    """Whether less or more of a score or a cost is better; an error where there is no best.
+
+    >>> better_of("accuracy"), better_of("seconds")
+    ('more', 'less')
+    """
+    known = {name: entry.better for name, entry in registered_scores().items()} | _BETTER
+    if known.get(column) is None:
+        raise ValueError(f"column must be one that has a best, such as nll or seconds, got {column!r}")
+    return str(known[column])
+
+
 def compare(
     model: Model,
     data: Any,
@@ -168,7 +175,7 @@ def compare(
         test: a pair (x, y) in the units of the data.
         key: int seed or JAX key.
         seconds: for each method, kept by `mx.infer.TimeLimit`; by default every method has its own budget.
-        x_ood: inputs from elsewhere, to see whether they are found to be strange.
+        x_ood: inputs from elsewhere, to see whether they are told apart from the test data.
         ood_score: by which; `Entropy()` of classes and `Std()` of numbers by default.
         num_samples: networks to average over, as in `posterior.predict`.
         directory: where to keep it: the same call goes on with what is not done yet, and `load_comparison` reads it.
@@ -302,7 +309,7 @@ def _judged(
         table = scores_of(prediction, y)
     found = None
     if x_ood is not None:
-        score = ood_score or (Entropy() if is_classes(prediction, y) else Std())
+        score = ood_score or (Entropy() if prediction.outcome.is_class else Std())
         found = separate(score.scores(posterior, test.x), score.scores(posterior, x_ood)).auroc
     growth = [part.megabytes for part in (costs, predicting) if part.megabytes is not None]
     return ComparisonRow(

@@ -1,31 +1,19 @@
 r"""Continuous ranked probability score, $\int (F(z) - 1\{z \ge y\})^2 dz$ (Matheson & Winkler, 1976).
 
-In the units of the target, and the absolute error if the prediction is a point. Mixtures of normals have a closed form
-(Grimit et al., 2006): with $A(\mu, \sigma^2) = E|N(\mu, \sigma^2)|$,
-
-$\sum_s w_s A(y - \mu_s, \sigma_s^2) - \frac12 \sum_{s,t} w_s w_t A(\mu_s - \mu_t, \sigma_s^2 + \sigma_t^2)$.
+In the units of the target, and the absolute error if the prediction is a point.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
-from scipy import special
+from jaxtyping import Float
 
-from marginax.evaluate.inputs import Normals, Samples, as_numbers, as_targets
-from marginax.evaluate.quadrature import cdf_at, centre_and_scale, count_range, integrate, sum_over_counts, to_line
-from marginax.evaluate.score import Score, mean_score
-from marginax.model.distributions import Normal
-from marginax.predict import RegressionPrediction
-from marginax.predict.recalibrated import RecalibratedPrediction
-
-_ROOT_TWO_OVER_PI = 0.7978845608028654
-_ROOT_HALF = 0.7071067811865476
-_REACH = 8.5  # standard deviations, beyond which a normal distribution function is 0 or 1 to rounding
+from marginax.evaluate.quadrature import centre_and_scale, count_range, integrate, sum_over_counts, to_line
+from marginax.evaluate.score import NUMBERS, Score, mean_score, score
+from marginax.model.outcome import Outcome
+from marginax.predict import AbstractNumberPrediction
+from marginax.predict.reading import read_numbers
 
 
 @dataclass(frozen=True)
@@ -55,6 +43,15 @@ class Fair:
         return num_samples * (num_samples - 1)
 
 
+@score(
+    "crps",
+    outcomes=NUMBERS,
+    better="less",
+    title="CRPS",
+    shown="comparison",
+    place=30,
+    words="error of the whole distribution, in units of the target; lower is better",
+)
 def crps(prediction: Any, y: Any, *, estimator: Empirical | Fair = Fair()) -> Score:
     """Mean continuous ranked probability score; less is better. The standard error is that of the mean.
 
@@ -74,28 +71,17 @@ def crps(prediction: Any, y: Any, *, estimator: Empirical | Fair = Fair()) -> Sc
     """
     if not isinstance(estimator, Empirical | Fair):
         raise TypeError(f"estimator must be Fair() or Empirical(), got {estimator!r}")
-    numbers = as_numbers(prediction, name="crps")
-    y = as_targets(numbers, y)
-    if isinstance(numbers, Normals):
-        values = _of_normals(numbers, y)
-    elif isinstance(numbers, Samples):
-        values = _of_samples(numbers.values, y, estimator.num_pairs(len(numbers.values)))
-    elif isinstance(numbers, RecalibratedPrediction):
-        values = _by_integration(numbers, y)
-    elif isinstance(numbers.mixture.components, Normal):
-        values = _of_normal_mixtures(numbers, y)
-    elif numbers.mixture.discrete:
+    numbers = read_numbers(prediction, name="crps")
+    y = numbers.check(y)
+    if numbers.samples is not None:
+        values = _of_samples(numbers.samples, y, estimator.num_pairs(len(numbers.samples)))
+    elif (closed_form := numbers.closed_form_crps(y)) is not None:
+        values = closed_form
+    elif numbers.outcome is Outcome.COUNT:
         values = _of_counts(numbers, y)
     else:
         values = _by_integration(numbers, y)
     return mean_score(values, name="crps")
-
-
-def _of_normals(normals: Normals, y: np.ndarray) -> Float[np.ndarray, "n *d"]:
-    z = (y - normals.mean) / normals.std
-    return normals.std * (
-        z * special.erf(z * _ROOT_HALF) + _ROOT_TWO_OVER_PI * np.exp(-0.5 * z * z) - 1 / np.sqrt(np.pi)
-    )
 
 
 def _of_samples(values: np.ndarray, y: np.ndarray, num_pairs: int) -> Float[np.ndarray, "n *d"]:
@@ -106,85 +92,23 @@ def _of_samples(values: np.ndarray, y: np.ndarray, num_pairs: int) -> Float[np.n
     return np.mean(np.abs(values - y), axis=0) - np.tensordot(weights, ordered, axes=1) / num_pairs
 
 
-def _of_normal_mixtures(prediction: RegressionPrediction, y: np.ndarray) -> Float[np.ndarray, "n *d"]:
-    standard = ((y - prediction.y_shift) / prediction.y_factor).reshape(len(y), -1)
-    values = prediction.mixture.by_rows(_normal_mixture, standard).reshape(y.shape)
-    return np.abs(prediction.y_factor) * values
-
-
-@eqx.filter_jit
-def _normal_mixture(components: PyTree, log_weights: Array, y: Float[Array, "n d"]) -> Float[Array, "n d"]:
-    loc = eqx.filter_vmap(lambda c: jnp.broadcast_to(c.loc, y.shape))(components)
-    scale = eqx.filter_vmap(lambda c: jnp.broadcast_to(c.scale, y.shape))(components)
-    weights = jnp.exp(log_weights)
-    low, high = jnp.min(loc - _REACH * scale, axis=0), jnp.max(loc + _REACH * scale, axis=0)
-    num_points = jnp.ceil(jnp.max((high - low) / (0.5 * jnp.min(scale, axis=0))))
-    spread = jax.lax.cond(
-        num_points < len(weights) // 2,
-        lambda: _spread_on_grid(loc, scale, weights, low, high, num_points.astype(int)),
-        lambda: _spread_of_pairs(loc, scale, weights),
-    )
-    return jnp.einsum("s,snd->nd", weights, _expected_size(y - loc, scale)) - spread
-
-
-def _spread_of_pairs(loc: Array, scale: Array, weights: Array) -> Array:
-    """E|X - X'| / 2 over draws and the draws k places further on, up to half way round: each pair once."""
-    num = len(weights)
-    same = jnp.einsum("s,snd->nd", weights**2, _ROOT_TWO_OVER_PI / _ROOT_HALF * scale)
-    twice = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), (loc, scale**2, weights))
-
-    def add(k: Any, total: Array) -> Array:
-        other_loc, other_square, other_weights = jax.tree.map(
-            lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, k, num), twice
-        )
-        pairs = _expected_size(loc - other_loc, jnp.sqrt(scale**2 + other_square))
-        count = jnp.where(2 * k == num, 1.0, 2.0)  # half way round, every pair comes from both sides
-        return total + count * jnp.einsum("s,snd->nd", weights * other_weights, pairs)
-
-    return 0.5 * jax.lax.fori_loop(1, num // 2 + 1, add, same)
-
-
-def _spread_on_grid(loc: Array, scale: Array, weights: Array, low: Array, high: Array, num_points: Array) -> Array:
-    """E|X - X'| / 2 as the integral of F (1 - F), for many draws.
-
-    The trapezoidal rule is exact to rounding here: with steps of half the smallest scale, the error of normal
-    distribution functions is below exp(-4 pi^2).
-    """
-    step = (high - low) / num_points
-
-    def add(k: Any, total: Array) -> Array:
-        z = (low + (k + 0.5) * step - loc) / scale
-        sign = jnp.einsum("s,snd->nd", weights, jax.scipy.special.erf(z * _ROOT_HALF))  # 2 F - 1
-        return total + 0.25 * (1 - sign) * (1 + sign)
-
-    return step * jax.lax.fori_loop(0, num_points, add, jnp.zeros_like(low))
-
-
-def _expected_size(mean: Array, scale: Array) -> Array:
-    """E|X| of a normal X."""
-    z = mean / scale
-    return mean * jax.scipy.special.erf(z * _ROOT_HALF) + _ROOT_TWO_OVER_PI * scale * jnp.exp(-0.5 * z * z)
-
-
-def _by_integration(
-    prediction: RegressionPrediction | RecalibratedPrediction, y: np.ndarray
-) -> Float[np.ndarray, "n *d"]:
+def _by_integration(prediction: AbstractNumberPrediction, y: np.ndarray) -> Float[np.ndarray, "n *d"]:
     _, scale = centre_and_scale(prediction)
 
     def square(rows: np.ndarray, u: np.ndarray) -> np.ndarray:
         t, slope = (part.reshape(*u.shape, *[1] * (y.ndim - 1)) for part in to_line(u))
-        below = cdf_at(prediction, rows, y[rows, None] + scale[rows, None] * t)
+        below = prediction.cdf_at(rows, y[rows, None] + scale[rows, None] * t)
         return (slope * (below - (t > 0)) ** 2).reshape(*u.shape, -1)
 
     return scale * integrate(square, np.array([-1.0, -0.5, 0.0, 0.5, 1.0]), len(y)).reshape(y.shape)
 
 
-def _of_counts(prediction: RegressionPrediction, y: np.ndarray) -> Float[np.ndarray, "n *d"]:
+def _of_counts(prediction: AbstractNumberPrediction, y: np.ndarray) -> Float[np.ndarray, "n *d"]:
     if not np.all(y == np.floor(y)):
         raise ValueError(f"y must hold counts, as the prediction does, got {y[y != np.floor(y)][0]}")
     low, high = count_range(prediction)
 
     def square(rows: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        return (cdf_at(prediction, rows, counts) - (counts >= y[rows, None])) ** 2
+        return (prediction.cdf_at(rows, counts) - (counts >= y[rows, None])) ** 2
 
     return sum_over_counts(square, np.minimum(low, y), np.maximum(high, y))

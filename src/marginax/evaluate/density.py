@@ -5,12 +5,17 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from marginax.evaluate.inputs import Normals, as_classes, as_numbers, as_targets
-from marginax.evaluate.score import Score, mean_score
-from marginax.predict import ClassificationPrediction, MultiLabelPrediction, RegressionPrediction
-from marginax.predict.recalibrated import RecalibratedPrediction
+from marginax.evaluate.score import CLASSES, NUMBERS, Score, mean_score, score
+from marginax.predict.reading import outcome_of, read_classes, read_numbers
 
 
+@score(
+    "log_predictive_density",
+    outcomes=(*NUMBERS, *CLASSES),
+    better="more",
+    shown="never",
+    words="log-likelihood of what was observed, in nats; higher is better",
+)
 def log_predictive_density(prediction: Any, y: Any) -> Score:
     r"""Mean log predictive density (for classes and counts: log probability) of the targets, in nats.
 
@@ -27,6 +32,15 @@ def log_predictive_density(prediction: Any, y: Any) -> Score:
     return mean_score(_log_prob(prediction, y), name="log_predictive_density")
 
 
+@score(
+    "nll",
+    outcomes=(*NUMBERS, *CLASSES),
+    better="less",
+    title="NLL",
+    shown="headline",
+    place=20,
+    words="negative log-likelihood: surprise at what was observed, in nats; lower is better",
+)
 def nll(prediction: Any, y: Any) -> Score:
     """Mean negative log predictive density: `log_predictive_density` with the sign that makes less better.
 
@@ -41,13 +55,14 @@ def nll(prediction: Any, y: Any) -> Score:
 
 
 def _log_prob(prediction: Any, y: Any) -> Float[np.ndarray, " n"]:
-    if isinstance(prediction, RegressionPrediction | RecalibratedPrediction | tuple):
-        numbers = as_numbers(prediction, name="nll")
-        assert isinstance(numbers, RegressionPrediction | RecalibratedPrediction | Normals)
-        return numbers.log_prob(as_targets(numbers, y))
+    outcome = outcome_of(prediction)
+    if outcome is not None:
+        read = read_numbers if outcome.is_number else read_classes
+        found = read(prediction, name="nll")
+        return found.log_prob(found.check(y))
     try:
-        return as_classes(prediction, name="nll").log_prob(y)
+        return read_classes(prediction, name="nll").log_prob(y)
     except ValueError as error:
-        if not isinstance(prediction, ClassificationPrediction | MultiLabelPrediction) and np.ndim(prediction) >= 2:
+        if np.ndim(prediction) >= 2:
             error.add_note("An array is taken for class probabilities here: samples of numbers have no density.")
         raise

@@ -8,18 +8,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from marginax.evaluate.inputs import Classes, Numbers, Samples, as_classes, as_numbers
-from marginax.evaluate.quadrature import (
-    Distribution,
-    cdf_at,
-    centre_and_scale,
-    count_range,
-    integrate,
-    sum_over_counts,
-    to_line,
-)
+from marginax.evaluate.quadrature import centre_and_scale, count_range, integrate, sum_over_counts, to_line
 from marginax.evaluate.score import Score, mean_score
-from marginax.predict import ClassificationPrediction, MultiLabelPrediction, RegressionPrediction
+from marginax.model.outcome import Outcome
+from marginax.predict import AbstractClassPrediction, AbstractNumberPrediction
+from marginax.predict.reading import outcome_of, read_classes, read_numbers
 
 _MOST_MASS = 1 / 32  # of an interval that is not cut in any case
 _LEAST_BEND = 1e-9  # of probability, that matters
@@ -38,7 +31,7 @@ def agreement(first: Any, second: Any) -> Score:
     0.75 ± 0.25 (n=4)
     """
     one, other = _two_classes(first, second, name="agreement")
-    return mean_score(one.answers == other.answers, name="agreement")
+    return mean_score(one.labels == other.labels, name="agreement")
 
 
 def total_variation(first: Any, second: Any) -> Score:
@@ -57,17 +50,17 @@ def total_variation(first: Any, second: Any) -> Score:
     >>> round(float(total_variation((np.zeros(1), np.ones(1)), shifted)), 4)  # 2 Phi(1/2) - 1
     0.3829
     """
-    if not isinstance(first, RegressionPrediction | tuple):
+    outcome = outcome_of(first)
+    if outcome is None or outcome.is_class:
         one, other = _two_classes(first, second, name="total_variation")
-        return mean_score(0.5 * np.abs(one.probs - other.probs).sum(axis=-1), name="total_variation")
+        gaps = np.abs(one.probs - other.probs)  # of a label and its opposite they are the same
+        values = gaps if one.outcome is Outcome.LABELS else 0.5 * gaps.sum(axis=-1)
+        return mean_score(values, name="total_variation")
     left, right = _two_numbers(first, second, name="total_variation")
-    if isinstance(left, Samples) or isinstance(right, Samples):
+    if not (left.has_density and right.has_density):
         raise TypeError("first and second must have densities for total_variation, got samples: use wasserstein")
-    if _is_discrete(left):
-        assert isinstance(left, RegressionPrediction)
-        assert isinstance(right, RegressionPrediction)
-        return mean_score(_count_variation(left, right), name="total_variation")
-    return mean_score(_variation(left, right), name="total_variation")
+    compare = _count_variation if left.outcome is Outcome.COUNT else _variation
+    return mean_score(compare(left, right), name="total_variation")
 
 
 def wasserstein(first: Any, second: Any) -> Score:
@@ -84,15 +77,13 @@ def wasserstein(first: Any, second: Any) -> Score:
     3.0
     """
     left, right = _two_numbers(first, second, name="wasserstein")
-    if isinstance(left, Samples) or isinstance(right, Samples):
-        if not (isinstance(left, Samples) and isinstance(right, Samples)):
-            raise TypeError("first and second must both be samples, or neither, for wasserstein")
-        values = _between_samples(left.values, right.values)
-    elif _is_discrete(left):
-        assert isinstance(left, RegressionPrediction)
-        assert isinstance(right, RegressionPrediction)
+    if (left.samples is None) != (right.samples is None):
+        raise TypeError("first and second must both be samples, or neither, for wasserstein")
+    if left.samples is not None and right.samples is not None:
+        values = _between_samples(left.samples, right.samples)
+    elif left.outcome is Outcome.COUNT:
         values = sum_over_counts(
-            lambda rows, counts: np.abs(cdf_at(left, rows, counts) - cdf_at(right, rows, counts)),
+            lambda rows, counts: np.abs(left.cdf_at(rows, counts) - right.cdf_at(rows, counts)),
             *count_range(left, right),
         )
     else:
@@ -100,45 +91,40 @@ def wasserstein(first: Any, second: Any) -> Score:
     return mean_score(values, name="wasserstein")
 
 
-def _two_classes(first: Any, second: Any, *, name: str) -> tuple[Classes, Classes]:
-    kinds = ClassificationPrediction | MultiLabelPrediction
-    if isinstance(first, kinds) and isinstance(second, kinds) and type(first) is not type(second):
-        raise TypeError(f"first and second must be of one kind, got {type(first).__name__}, {type(second).__name__}")
-    one, other = as_classes(first, name=name), as_classes(second, name=name)
+def _two_classes(first: Any, second: Any, *, name: str) -> tuple[AbstractClassPrediction, AbstractClassPrediction]:
+    one, other = read_classes(first, name=name), read_classes(second, name=name)
+    if one.outcome is not other.outcome:
+        raise TypeError(f"first and second must be of one kind, got {type(one).__name__}, {type(other).__name__}")
     if one.probs.shape != other.probs.shape:
-        shapes = [(len(part.probs), part.probs.shape[1] * part.probs.shape[2]) for part in (one, other)]
+        shapes = [(len(part), part.probs.shape[1]) for part in (one, other)]
         raise ValueError(f"first and second must be of the same inputs and classes, got {shapes[0]} and {shapes[1]}")
     return one, other
 
 
-def _two_numbers(first: Any, second: Any, *, name: str) -> tuple[Numbers, Numbers]:
-    left, right = as_numbers(first, name=name), as_numbers(second, name=name)
+def _two_numbers(first: Any, second: Any, *, name: str) -> tuple[AbstractNumberPrediction, AbstractNumberPrediction]:
+    left, right = read_numbers(first, name=name), read_numbers(second, name=name)
     shapes = [(len(part), *part.y_shape) for part in (left, right)]
     if shapes[0] != shapes[1]:
         raise ValueError(f"first and second must be of the same inputs and outputs, got {shapes[0]} and {shapes[1]}")
-    if _is_discrete(left) != _is_discrete(right):
+    if left.outcome is not right.outcome:
         raise TypeError("first and second must both be of counts, or both of real numbers")
     return left, right
 
 
-def _is_discrete(numbers: Numbers) -> bool:
-    return isinstance(numbers, RegressionPrediction) and numbers.mixture.discrete
-
-
-def _common_place(left: Distribution, right: Distribution) -> tuple[np.ndarray, np.ndarray]:
+def _common_place(left: AbstractNumberPrediction, right: AbstractNumberPrediction) -> tuple[np.ndarray, np.ndarray]:
     """A centre between the two, and a scale that reaches both."""
     (a, s), (b, t) = centre_and_scale(left), centre_and_scale(right)
     return 0.5 * (a + b), np.maximum(np.maximum(s, t), np.abs(a - b))
 
 
-def _area_between(left: Distribution, right: Distribution) -> Float[np.ndarray, "n *d"]:
+def _area_between(left: AbstractNumberPrediction, right: AbstractNumberPrediction) -> Float[np.ndarray, "n *d"]:
     """Integral of |F - G|; the tails of F and G are integrated, too, so that no step between points is missed."""
     centre, scale = _common_place(left, right)
 
     def gaps(rows: np.ndarray, u: np.ndarray) -> np.ndarray:
         t, slope = (part.reshape(*u.shape, *[1] * (centre.ndim - 1)) for part in to_line(u))
         points = centre[rows, None] + scale[rows, None] * t
-        f, g = cdf_at(left, rows, points), cdf_at(right, rows, points)
+        f, g = left.cdf_at(rows, points), right.cdf_at(rows, points)
         parts = [np.abs(f - g), np.where(t < 0, f, 1 - f), np.where(t < 0, g, 1 - g)]
         return np.concatenate([(slope * part).reshape(*u.shape, -1) for part in parts], axis=-1)
 
@@ -146,7 +132,7 @@ def _area_between(left: Distribution, right: Distribution) -> Float[np.ndarray, 
     return scale * integrals[:, : integrals.shape[1] // 3].reshape(centre.shape)
 
 
-def _variation(left: Distribution, right: Distribution) -> Float[np.ndarray, "n *d"]:
+def _variation(left: AbstractNumberPrediction, right: AbstractNumberPrediction) -> Float[np.ndarray, "n *d"]:
     r"""Half the sum of |F(b) - F(a) - G(b) + G(a)| over intervals.
 
     It grows as intervals are cut, up to the total variation. An interval misses at most the smaller of its two masses,
@@ -159,7 +145,7 @@ def _variation(left: Distribution, right: Distribution) -> Float[np.ndarray, "n 
         """F and G."""
         t = to_line(u)[0].reshape(*u.shape, *[1] * (centre.ndim - 1))
         points = centre[rows, None] + scale[rows, None] * t
-        return np.stack([cdf_at(left, rows, points), cdf_at(right, rows, points)])
+        return np.stack([left.cdf_at(rows, points), right.cdf_at(rows, points)])
 
     rows, start, stop = np.arange(len(centre)), np.full(len(centre), -1.0), np.ones(len(centre))
     at_start, at_stop = np.zeros((2, *centre.shape)), np.ones((2, *centre.shape))
@@ -189,9 +175,9 @@ def _variation(left: Distribution, right: Distribution) -> Float[np.ndarray, "n 
     return total
 
 
-def _count_variation(left: RegressionPrediction, right: RegressionPrediction) -> Float[np.ndarray, "n *d"]:
+def _count_variation(left: AbstractNumberPrediction, right: AbstractNumberPrediction) -> Float[np.ndarray, "n *d"]:
     def gap(rows: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        chances = [cdf_at(part, rows, counts) - cdf_at(part, rows, counts - 1) for part in (left, right)]
+        chances = [part.cdf_at(rows, counts) - part.cdf_at(rows, counts - 1) for part in (left, right)]
         return 0.5 * np.abs(chances[0] - chances[1])
 
     return sum_over_counts(gap, *count_range(left, right))

@@ -1,4 +1,4 @@
-"""Scores of strangeness that look inside the network: at its logits, and at the features below its last layer."""
+"""Out-of-distribution scores that look inside the network: at its logits, and at the inputs of its last layer."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from scipy import special
 
 from marginax.data.arrays import as_numeric
 from marginax.evaluate.out_of_distribution import AbstractOODScore
-from marginax.model import Outcome
+from marginax.model.outcome import Outcome
 from marginax.nets.layers import layers_of, replace_layers
 from marginax.posterior import AbstractPosterior
 from marginax.predict import AbstractFunctions, DrawLoop
@@ -36,8 +36,7 @@ class Energy(AbstractOODScore):
     def scores(self, posterior: AbstractPosterior, x: Any) -> Float[np.ndarray, " n"]:
         """From the posterior's draws, or for linearised predictions its means."""
         logits = mean_logits(posterior, x)[:, None]
-        model: Any = posterior.model
-        if logits.shape[2] == 1 or model.likelihood.outcome(logits.shape[2]) is Outcome.LABELS:
+        if _outcome(posterior) is Outcome.LABELS or logits.shape[-1] == 1:
             logits = logits[:, 0, :, None] * np.array([-0.5, 0.5])
         total = np.asarray(special.logsumexp(logits / self.temperature, axis=-1))
         return -self.temperature * total.mean(axis=1)
@@ -65,7 +64,6 @@ class Mahalanobis(AbstractOODScore):
             raise ValueError(f"shrinkage must be in [0, 1], got {self.shrinkage!r}")
 
     def scores(self, posterior: AbstractPosterior, x: Any) -> Float[np.ndarray, " n"]:
-        """Distances at x."""
         seen = features(posterior, self.data[0])
         labels = _classes_of(posterior, self.data[1], len(seen))
         return class_distances(seen, labels, features(posterior, x), shrinkage=self.shrinkage)
@@ -168,12 +166,17 @@ class _Listener(eqx.Module):
         return self.layer(x)
 
 
+def _outcome(posterior: AbstractPosterior) -> Outcome:
+    if posterior.spec is None:
+        raise ValueError("this posterior was not made by mx.fit and has no data spec: pass spec= when building it")
+    model = posterior.model
+    return model.likelihood.outcome(model.output_size(posterior.spec.x_shape, jnp.zeros(0).dtype))
+
+
 def _classes_of(posterior: AbstractPosterior, y: Any, num: int) -> np.ndarray:
     """Labels, or one class for everything where targets are not labels."""
     targets = as_numeric(y, name="the y of data")
     if len(targets) != num:
         raise ValueError(f"data must have as many targets as inputs, {num}, got {len(targets)}")
-    model, spec = posterior.model, posterior.data_spec()
-    outcome = model.likelihood.outcome(model.output_size(spec.x_shape, jax.dtypes.canonicalize_dtype(np.float64)))
-    of_classes = outcome.is_class and targets.size == num
+    of_classes = _outcome(posterior).is_class and targets.size == num
     return targets.reshape(num).astype(int) if of_classes else np.zeros(num, int)

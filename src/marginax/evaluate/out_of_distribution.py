@@ -1,6 +1,6 @@
-"""Does a posterior know when inputs are not of the kind it was trained on? Scores of strangeness, and what they tell.
+"""Does a posterior know when inputs are not of the kind it was trained on? Out-of-distribution scores.
 
-A score is larger for stranger inputs. `Entropy()`, `MutualInformation()`, `MaxProbability()` and `Energy()` are for
+A score is larger out of distribution. `Entropy()`, `MutualInformation()`, `MaxProbability()` and `Energy()` are for
 classes, `Std()` for numbers, `Epistemic()` and `Mahalanobis(data)` for both.
 """
 
@@ -13,22 +13,20 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from marginax.evaluate.inputs import as_classes
 from marginax.evaluate.ranking import area_under_roc, average_precision
 from marginax.evaluate.score import Score, ScoreTable
-from marginax.predict import ClassificationPrediction, MultiLabelPrediction, RegressionPrediction
-from marginax.predict.labels import entropy_of
-from marginax.predict.recalibrated import RecalibratedPrediction
+from marginax.predict.reading import read_classes, read_numbers
 
 _LEVEL = 0.95
+_OF_NUMBERS = "numbers have Std() and Epistemic()"
 
 
 class AbstractOODScore(eqx.Module):
-    """How strange inputs are to a posterior."""
+    """How far inputs are from what a posterior was trained on."""
 
     @abc.abstractmethod
     def scores(self, posterior: Any, x: Any) -> Float[np.ndarray, " n"]:
-        """One number per input, larger for stranger ones."""
+        """One number per input, larger out of distribution."""
 
 
 class AbstractPredictionScore(AbstractOODScore):
@@ -51,7 +49,7 @@ class Entropy(AbstractPredictionScore):
     """
 
     def of(self, prediction: Any) -> Float[np.ndarray, " n"]:
-        return entropy_of(as_classes(prediction, name="Entropy()").log_probs).mean(axis=1)
+        return _mean_over_outputs(read_classes(prediction, name="Entropy()", remedy=_OF_NUMBERS).entropy)
 
 
 class MaxProbability(AbstractPredictionScore):
@@ -62,48 +60,39 @@ class MaxProbability(AbstractPredictionScore):
     """
 
     def of(self, prediction: Any) -> Float[np.ndarray, " n"]:
-        return -as_classes(prediction, name="MaxProbability()").probs.max(axis=-1).mean(axis=1)
+        return -_mean_over_outputs(read_classes(prediction, name="MaxProbability()", remedy=_OF_NUMBERS).confidence)
 
 
 class MutualInformation(AbstractPredictionScore):
     """What the draws disagree about: the entropy of the average less the average of the entropies.
 
-    >>> even = ClassificationPrediction(np.log([[0.5, 0.5]]), np.zeros(1), np.full((1, 2), 0.25), 2, 10**6)
-    >>> MutualInformation().of(even).round(4).tolist()
+    Takes probabilities of each draw (s, n, k), too.
+
+    >>> MutualInformation().of([[[1.0, 0.0]], [[0.0, 1.0]]]).round(4).tolist()
     [0.6931]
     """
 
     def of(self, prediction: Any) -> Float[np.ndarray, " n"]:
-        if not isinstance(prediction, ClassificationPrediction | MultiLabelPrediction):
-            raise TypeError(
-                f"prediction must be one of classes for MutualInformation(), got {type(prediction).__name__}: "
-                "numbers have Std() and Epistemic(), probabilities Entropy()"
-            )
-        return _mean_over_outputs(prediction.mutual_information)
+        classes = read_classes(prediction, name="MutualInformation()", by_draw=True, remedy=_OF_NUMBERS)
+        return _mean_over_outputs(classes.mutual_information)
 
 
 class Std(AbstractPredictionScore):
-    """Standard deviation of predicted numbers, noise included.
+    """Standard deviation of predicted numbers, noise included. Takes a pair (mean, std), too.
 
-    >>> from marginax.evaluate.inputs import Normals
-    >>> Std().of(RecalibratedPrediction(Normals(np.zeros(1), np.ones(1)), np.array([0.5]), np.array([0.5]))).round(6)
-    array([1.])
+    >>> Std().of((np.zeros(2), np.array([1.0, 3.0]))).tolist()
+    [1.0, 3.0]
     """
 
     def of(self, prediction: Any) -> Float[np.ndarray, " n"]:
-        if not isinstance(prediction, RegressionPrediction | RecalibratedPrediction):
-            raise TypeError(
-                f"prediction must be one of numbers for Std(), got {type(prediction).__name__}: classes have Entropy()"
-            )
-        return _mean_over_outputs(prediction.std)
+        return _mean_over_outputs(read_numbers(prediction, name="Std()", remedy="classes have Entropy()").std)
 
 
 class Epistemic(AbstractPredictionScore):
     """What more data would reduce: variance over draws of the mean, or mutual information of classes."""
 
     def of(self, prediction: Any) -> Float[np.ndarray, " n"]:
-        kinds = RegressionPrediction | ClassificationPrediction | MultiLabelPrediction
-        if not isinstance(prediction, kinds):
+        if not getattr(prediction, "knows_draws", False):
             raise TypeError(
                 f"prediction must know its draws for Epistemic(), got {type(prediction).__name__}: "
                 "use Std() or Entropy()"
@@ -116,7 +105,7 @@ class OODResult:
     """How well a score tells inputs apart; print it.
 
     Attributes:
-        auroc: how often an input from elsewhere is stranger than one of the kind trained on (DeLong's standard error).
+        auroc: how often an input from elsewhere scores higher than one that is not (DeLong's standard error).
         fpr95: of the inputs from elsewhere, the fraction that passes a threshold which 95% of the others pass; less is
             better. The standard error counts the doubt about the threshold, too.
         aupr: average precision, with inputs from elsewhere as cases.
@@ -139,7 +128,7 @@ def ood(posterior: Any, x_in: Any, x_out: Any, score: AbstractOODScore | None = 
     """Score inputs of the kind trained on, and others, and measure how well the scores separate them.
 
     Args:
-        posterior: what is asked; or a function of inputs that gives one score for each, larger for stranger ones.
+        posterior: what is asked; or a function of inputs that gives one score for each, larger out of distribution.
         x_in: inputs of the kind trained on, but held out.
         x_out: inputs from elsewhere.
         score: such as `Entropy()`; left out with a function.
@@ -161,7 +150,7 @@ def ood(posterior: Any, x_in: Any, x_out: Any, score: AbstractOODScore | None = 
 
 
 def separate(scores_in: Any, scores_out: Any) -> OODResult:
-    """How well scores, larger for stranger inputs, tell inputs from elsewhere.
+    """How well scores, larger out of distribution, tell inputs from elsewhere.
 
     Args:
         scores_in: of inputs of the kind trained on.
@@ -173,10 +162,10 @@ def separate(scores_in: Any, scores_out: Any) -> OODResult:
     """
     near, far = (_check_scores(part, name) for part, name in ((scores_in, "scores_in"), (scores_out, "scores_out")))
     both = np.concatenate([near, far])
-    strange = np.arange(len(both)) >= len(near)
+    elsewhere = np.arange(len(both)) >= len(near)
     areas = []
     for area in (area_under_roc, average_precision):
-        value, influence = area(both, strange)
+        value, influence = area(both, elsewhere)
         areas.append(Score(value, float(np.sqrt(np.sum(influence**2)) / len(both)), len(both)))
     return OODResult(areas[0], _false_positives(near, far), areas[1], near, far)
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PyTree
 
 from marginax._keys import Key
 from marginax.data.arrays import Arrays, as_numeric
-from marginax.model import Outcome
+from marginax.model.outcome import Outcome
 from marginax.posterior import AbstractPosterior, Draws
 from marginax.predict import DrawLoop
 from marginax.predict.loop import components

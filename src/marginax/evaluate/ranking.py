@@ -10,10 +10,18 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from marginax.evaluate.inputs import as_classes
-from marginax.evaluate.score import Score
+from marginax.evaluate.score import CLASSES, Score, score
+from marginax.predict.reading import read_classes
 
 
+@score(
+    "auroc",
+    outcomes=CLASSES,
+    better="more",
+    title="AUROC",
+    place=50,
+    words="how well the classes are told apart; 1 is best, 0.5 is chance",
+)
 def auroc(prediction: Any, y: Any) -> Score:
     """Area under the ROC curve: how often a case gets a higher probability than another row; ties count half.
 
@@ -29,6 +37,14 @@ def auroc(prediction: Any, y: Any) -> Score:
     return _mean_over_events(area_under_roc, prediction, y, "auroc")
 
 
+@score(
+    "aupr",
+    outcomes=CLASSES,
+    better="more",
+    title="AUPR",
+    shown="never",
+    words="precision at every recall, averaged; 1 is best",
+)
 def aupr(prediction: Any, y: Any) -> Score:
     """Area under the precision-recall curve, as average precision: a step function, not interpolated.
 
@@ -45,14 +61,14 @@ def aupr(prediction: Any, y: Any) -> Score:
 
 
 def _mean_over_events(function: Callable[..., tuple[float, np.ndarray]], prediction: Any, y: Any, name: str) -> Score:
-    events = as_classes(prediction, name=name).events(y)
-    happened = events.happened.sum(axis=0)
-    constant = np.flatnonzero((happened == 0) | (happened == len(events.happened)))
+    probs, happened = read_classes(prediction, name=name).events(y)
+    often = happened.sum(axis=0)
+    constant = np.flatnonzero((often == 0) | (often == len(happened)))
     if len(constant):
-        what = f"class {constant[0] if events.happened.shape[1] > 1 else 1}"
-        often = "never" if happened[constant[0]] == 0 else "always"
+        what = f"class {constant[0] if happened.shape[1] > 1 else 1}"
+        often = "never" if often[constant[0]] == 0 else "always"
         raise ValueError(f"y must hold rows with and without {what} for {name}: it is {often} there")
-    parts = [function(probs, truth) for probs, truth in zip(events.probs.T, events.happened.T, strict=True)]
+    parts = [function(each, truth) for each, truth in zip(probs.T, happened.T, strict=True)]
     value = float(np.mean([value for value, _ in parts]))
     influence = np.mean([influence for _, influence in parts], axis=0)
     return Score(value, float(np.sqrt(np.sum(influence**2)) / len(influence)), len(influence))

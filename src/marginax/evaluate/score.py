@@ -1,15 +1,22 @@
 """What a score is: a number, its standard error, and how many rows are behind it."""
 
+import inspect
 import math
 import numbers
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
 from marginax.files import register
+from marginax.model.outcome import Outcome
+
+NUMBERS = (Outcome.REAL, Outcome.COUNT)
+CLASSES = (Outcome.CLASS, Outcome.LABELS)
+_LEVELS_SHOWN = ("never", "table", "comparison", "headline")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class AbstractScore:
@@ -72,6 +79,90 @@ class Score(AbstractScore):
     value: float
     standard_error: float
     num: int
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreEntry:
+    """A score as it was declared with `@score`.
+
+    Attributes:
+        name: in tables.
+        function: of a prediction, and where it asks for them of targets y and the level of intervals.
+        outcomes: that it is for.
+        better: "less" or "more", or None where there is no best.
+        words: what it means, in a line.
+        title: in reports.
+        shown: "headline" (everywhere), "comparison" (in tables of methods), "table" (in `mx.evaluate.scores`), "never".
+        place: in tables, small ones first.
+    """
+
+    name: str
+    function: Callable[..., Score]
+    outcomes: tuple[Outcome, ...]
+    better: Literal["less", "more"] | None
+    words: str
+    title: str
+    shown: str
+    place: int
+
+    def __call__(self, prediction: Any, y: Any, *, level: float) -> Score:
+        parameters = inspect.signature(self.function).parameters
+        wanted = {"y": y, "level": level}
+        given = {name: wanted[name] for name in wanted if name in parameters and parameters[name].default is not None}
+        return self.function(prediction, **given)
+
+
+_SCORES: dict[str, ScoreEntry] = {}
+
+
+def score(
+    name: str,
+    *,
+    outcomes: Collection[Outcome],
+    better: Literal["less", "more"] | None,
+    words: str,
+    title: str | None = None,
+    shown: str = "table",
+    place: int = 100,
+) -> Callable[[_Function], _Function]:
+    """Declare a score, once, where it is defined: tables, comparisons, reports and exports find it by this.
+
+    Args:
+        name: in tables.
+        outcomes: `NUMBERS`, `CLASSES` or both.
+        better: "less" or "more", or None where there is no best.
+        words: what it means, in a line.
+        title: in reports, where {level} is the level of intervals; by default the name.
+        shown: "headline", "comparison", "table" or "never", each including what follows.
+        place: in tables, small ones first.
+    """
+    if shown not in _LEVELS_SHOWN or better not in ("less", "more", None) or not words:
+        raise ValueError(f"score {name!r} must have words, a direction and one of {_LEVELS_SHOWN}, got {shown!r}")
+
+    def declare(function: _Function) -> _Function:
+        if name in _SCORES:
+            raise ValueError(f"score {name!r} is declared twice")
+        text = name.replace("_", " ") if title is None else title
+        _SCORES[name] = ScoreEntry(name, function, tuple(outcomes), better, words, text, shown, place)
+        return function
+
+    return declare
+
+
+def registered_scores(shown: str = "never", outcome: Outcome | None = None) -> dict[str, ScoreEntry]:
+    """Scores by name, in the order of tables.
+
+    Args:
+        shown: those that are shown here, or more widely.
+        outcome: those for it; all by default.
+    """
+    least = _LEVELS_SHOWN.index(shown)
+    entries = sorted(_SCORES.values(), key=lambda entry: (entry.place, entry.name))
+    return {
+        entry.name: entry
+        for entry in entries
+        if _LEVELS_SHOWN.index(entry.shown) >= least and (outcome is None or outcome in entry.outcomes)
+    }
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from marginax.files.error import FileError
 
@@ -24,6 +24,7 @@ __all__ = [
     "register_on_demand",
 ]
 
+_T = TypeVar("_T", bound=type)
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _classes: dict[str, type] = {}
@@ -50,6 +51,10 @@ _LAX_FUNCTIONS = (
 # fmt: on
 
 
+@overload
+def register(name: str) -> Callable[[_T], _T]: ...
+@overload
+def register(name: _T) -> _T: ...
 def register(name: str | type) -> Any:
     """Let instances of a class be stored in files (class decorator).
 

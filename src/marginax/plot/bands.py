@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from marginax.predict import RegressionPrediction
+from marginax.predict import AbstractNumberPrediction
 
 
 def plot_band(
     ax: Any,
     x: np.ndarray,
-    prediction: RegressionPrediction,
+    prediction: AbstractNumberPrediction,
     *,
     data: tuple[np.ndarray, np.ndarray] | None = None,
     level: float = 0.9,
@@ -19,15 +19,12 @@ def plot_band(
     """Mean, central interval, and within it the part that more data could remove.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         x: inputs in ascending order, shape (n,).
         prediction: at those inputs, one output.
         data: observations to show as points.
         level: of the interval.
         color: of mean and bands.
-
-    Returns:
-        The Axes.
     """
     lower, upper = prediction.interval(level)
     mean, spread = np.asarray(prediction.mean), np.sqrt(np.asarray(prediction.epistemic))

@@ -1,4 +1,4 @@
-"""Calibration and strangeness: what was predicted beside what happened. Call twice for before and after."""
+"""Calibration and out-of-distribution scores: what was predicted beside what happened."""
 
 from typing import Any
 
@@ -7,8 +7,9 @@ import numpy as np
 from marginax._keys import Key
 from marginax.evaluate import AbstractBins, EqualWidth, OODResult, ece, pit
 from marginax.evaluate.bins import check_bins
-from marginax.evaluate.inputs import as_classes, as_numbers, as_targets
 from marginax.plot.chains import COLORS
+from marginax.predict.checks import check_count, check_levels
+from marginax.predict.reading import read_classes, read_numbers
 
 
 def plot_reliability(
@@ -23,15 +24,12 @@ def plot_reliability(
     """Accuracy against confidence, bin by bin, with 95% confidence intervals; calibrated is the dashed diagonal.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         prediction: of classes or labels, or probabilities (n, k), or (n,) for two classes.
         y: labels.
         bins: which confidences are judged together.
         color: of the points.
         label: in the legend, before the expected calibration error.
-
-    Returns:
-        The Axes.
 
     >>> import matplotlib.pyplot as plt
     >>> ax = plot_reliability(plt.figure().gca(), [0.9, 0.9, 0.9, 0.2], [1, 1, 0, 0], label="before")
@@ -40,9 +38,8 @@ def plot_reliability(
     """
     from scipy import stats
 
-    classes = as_classes(prediction, name="reliability")
-    correct = (classes.answers == classes.check(y)).ravel()
-    confidence = classes.probs.max(axis=-1).ravel()
+    classes = read_classes(prediction, name="reliability")
+    correct, confidence = (classes.labels == classes.check(y)).ravel(), classes.confidence.ravel()
     _, rows = np.unique(check_bins(bins).assign(confidence), return_inverse=True)
     num = np.bincount(rows)
     hits = np.bincount(rows, correct).astype(int)
@@ -85,16 +82,13 @@ def plot_pit(
     A hump in the middle is a prediction that is too wide, high ends one that is too narrow.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         prediction: of numbers, samples (s, n), or a pair (mean, std).
         y: targets.
         num_bins: of the histogram.
         key: an int seed or a JAX key, for counts and samples; see `mx.evaluate.pit`.
         color: of the bars.
         label: in a legend.
-
-    Returns:
-        The Axes.
 
     >>> import matplotlib.pyplot as plt
     >>> ax = plot_pit(plt.figure().gca(), (np.zeros(4), np.ones(4)), [-1.0, -0.1, 0.1, 1.0], num_bins=2)
@@ -103,8 +97,7 @@ def plot_pit(
     """
     from scipy import stats
 
-    if isinstance(num_bins, bool) or not isinstance(num_bins, int) or num_bins < 1:
-        raise ValueError(f"num_bins must be an int >= 1, got {num_bins!r}")
+    check_count(num_bins, "num_bins")
     values = pit(prediction, y, key=key).ravel()
     heights, edges = np.histogram(values, bins=num_bins, range=(0.0, 1.0))
     low, high = stats.binom.interval(0.95, len(values), 1 / num_bins)
@@ -136,15 +129,12 @@ def plot_coverage(
     narrow.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         prediction: of numbers, samples (s, n), or a pair (mean, std); outputs of a row are pooled.
         y: targets.
         levels: probabilities of the intervals, strictly between 0 and 1.
         color: of the line.
         label: in a legend.
-
-    Returns:
-        The Axes.
 
     >>> import matplotlib.pyplot as plt
     >>> ax = plot_coverage(plt.figure().gca(), (np.zeros(4), np.ones(4)), [0.0, 0.5, 1.0, 3.0], levels=[0.5, 0.9])
@@ -153,11 +143,9 @@ def plot_coverage(
     """
     from scipy import stats
 
-    at = np.sort(np.asarray(levels, np.float64))
-    if at.ndim != 1 or not at.size or not np.all((at > 0) & (at < 1)):
-        raise ValueError(f"levels must be a list of numbers strictly between 0 and 1, got {levels!r}")
-    numbers = as_numbers(prediction, name="coverage")
-    targets = as_targets(numbers, y)
+    at = np.sort(check_levels(levels))
+    numbers = read_numbers(prediction, name="coverage")
+    targets = numbers.check(y)
     ends = numbers.quantile(np.concatenate([0.5 - at / 2, 0.5 + at / 2]))
     lower, upper = np.split(ends, 2)
     inside = ((lower <= targets) & (targets <= upper)).reshape(len(at), -1)
@@ -179,13 +167,10 @@ def plot_ood(
     """Histograms of the scores in and out of distribution; 95% of the former are below the dotted line.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         result: from `mx.evaluate.ood`.
         num_bins: of the histograms.
         colors: of the two.
-
-    Returns:
-        The Axes.
 
     >>> import matplotlib.pyplot as plt
     >>> from marginax.evaluate import separate
@@ -203,7 +188,7 @@ def plot_ood(
         ax.stairs(heights, edges, color=color, alpha=0.4, fill=True, label=f"{name} distribution")
     bound = np.quantile(result.scores_in, 0.95, method="inverted_cdf")
     ax.axvline(bound, color=colors[0], lw=1.2, ls=":", label=f"FPR95 {float(result.fpr95):.3g}")
-    ax.set(xlabel="score, larger is stranger", ylabel="density", title=f"AUROC {float(result.auroc):.3g}")
+    ax.set(xlabel="score, larger out of distribution", ylabel="density", title=f"AUROC {float(result.auroc):.3g}")
     ax.set_ylim(bottom=0)
     ax.legend(frameon=False, fontsize="small")
     return ax

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from marginax.evaluate.inputs import as_classes, as_numbers, as_targets
 from marginax.plot.chains import COLORS
+from marginax.predict.reading import read_numbers, read_one_class
 
 
 def plot_cases(ax: Any, prediction: Any, y: Any, *, level: float = 0.9, most: int = 150, output: int = 0) -> Any:
@@ -15,34 +15,28 @@ def plot_cases(ax: Any, prediction: Any, y: Any, *, level: float = 0.9, most: in
     Targets outside of their interval stand out; a fraction 1 - level of them should be.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         prediction: of numbers, samples (s, n), or a pair (mean, std).
         y: targets.
         level: of the intervals.
         most: cases that are drawn, evenly spaced among all.
         output: which one, where targets have several.
 
-    Returns:
-        The Axes.
-
     >>> import matplotlib.pyplot as plt
     >>> ax = plot_cases(plt.figure().gca(), (np.array([2.0, 1.0]), np.ones(2)), [2.5, 9.0])
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['90% interval', 'mean', 'observed', 'observed, outside']
     """
-    numbers = as_numbers(prediction, name="cases")
-    targets = as_targets(numbers, y).reshape(len(numbers), -1)[:, output]
-    lower, upper = (
-        np.reshape(e, (len(targets), -1))[:, output] for e in numbers.quantile([0.5 - level / 2, 0.5 + level / 2])
-    )
+    numbers = read_numbers(prediction, name="cases")
+    targets = numbers.check(y).reshape(len(numbers), -1)[:, output]
+    lower, upper = (np.reshape(end, (len(targets), -1))[:, output] for end in numbers.interval(level))
     mean = np.reshape(numbers.mean, (len(targets), -1))[:, output]
     rows = _some(np.argsort(mean, kind="stable"), most)
     place = np.arange(len(rows))
     width = float(np.clip(220 / len(rows), 1.0, 6.0))
     ax.vlines(place, lower[rows], upper[rows], color=COLORS[0], alpha=0.3, lw=width, label=f"{level:.0%} interval")
-    epistemic = getattr(prediction, "epistemic", None)
-    if epistemic is not None:
-        spread = np.sqrt(np.reshape(epistemic, (len(targets), -1))[:, output])
+    if numbers.knows_draws:
+        spread = np.sqrt(np.reshape(numbers.epistemic, (len(targets), -1))[:, output])
         low, high = mean - spread, mean + spread
         ax.vlines(place, low[rows], high[rows], color=COLORS[0], alpha=0.6, lw=width, label="epistemic, 1 sd")
     ax.plot(place, mean[rows], color=COLORS[0], lw=1.2, label="mean")
@@ -61,36 +55,27 @@ def plot_class_cases(ax: Any, prediction: Any, y: Any, *, most: int = 150) -> An
     """Cases by the probability that was given to the observed class, with one standard deviation over the draws.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         prediction: of classes, or probabilities (n, k), or (n,) for two classes.
         y: labels.
         most: cases that are drawn, evenly spaced among all.
-
-    Returns:
-        The Axes.
 
     >>> import matplotlib.pyplot as plt
     >>> ax = plot_class_cases(plt.figure().gca(), [0.9, 0.2, 0.4], [1, 0, 1])
     >>> ax.lines[0].get_ydata().tolist(), ax.lines[1].get_ydata().tolist()
     ([0.8, 0.9], [0.4])
     """
-    classes = as_classes(prediction, name="cases")
-    answers = np.asarray(classes.check(y))
-    if answers.shape[1] != 1:
-        raise ValueError(
-            f"prediction must be of one class per row to be drawn case by case, got {answers.shape[1]} labels"
-        )
-    labels = answers[:, 0]
-    probs = _of_class(classes.probs[:, 0], labels)
+    classes = read_one_class(prediction, name="cases")
+    labels = classes.check(y)
+    probs = _of_class(classes.probs, labels)
     rows = _some(np.argsort(probs, kind="stable"), most)
     place = np.arange(len(rows))
-    spread = getattr(prediction, "std", None)
-    if spread is not None:
-        sd = _of_class(np.asarray(spread), labels)[rows]
+    if classes.knows_draws:
+        sd = _of_class(np.sqrt(classes.epistemic_variance), labels)[rows]
         ends = np.clip([probs[rows] - sd, probs[rows] + sd], 0, 1)
         width = float(np.clip(220 / len(rows), 1.0, 6.0))
         ax.vlines(place, ends[0], ends[1], color=COLORS[0], alpha=0.35, lw=width, label="1 sd over draws")
-    right = (classes.answers[:, 0] == labels)[rows]
+    right = (classes.labels == labels)[rows]
     size = 4 if len(rows) <= 60 else 2.6
     ax.plot(place[right], probs[rows][right], "o", color="black", ms=size, mew=0, label="answer right")
     ax.plot(place[~right], probs[rows][~right], "D", color=COLORS[5], ms=size + 1, mew=0, label="answer wrong")

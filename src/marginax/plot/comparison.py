@@ -7,11 +7,14 @@ import numpy as np
 
 from marginax._extras import require
 from marginax.evaluate import Comparison
+from marginax.evaluate.comparison import better_of
+from marginax.model.outcome import Outcome
 from marginax.plot.bands import plot_band
 from marginax.plot.calibration import plot_coverage, plot_reliability
 from marginax.plot.chains import COLORS
 from marginax.posterior import AbstractPosterior
-from marginax.predict import ClassificationPrediction, RegressionPrediction
+from marginax.predict import AbstractClassPrediction
+from marginax.predict.reading import read_one_class
 
 _GRID = 120
 _COLUMNS = 4
@@ -21,21 +24,19 @@ def plot_pareto(ax: Any, comparison: Comparison, *, score: str = "nll", cost: st
     """A score against a cost; methods on the line are beaten by none that costs less.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         comparison: from `mx.evaluate.compare`.
-        score: for which less is better, such as "nll", "rmse" or "ece".
+        score: that has a best, such as "nll", "rmse" or "accuracy".
         cost: "seconds", "predict_seconds", "megabytes" or "num_stored".
-
-    Returns:
-        The Axes.
     """
     values, costs = comparison.values_of(score), comparison.values_of(cost)
     names = [name for name in values if name in costs]
-    names.sort(key=lambda name: (costs[name], values[name]))
+    sign = -1.0 if better_of(score) == "more" else 1.0
+    names.sort(key=lambda name: (costs[name], sign * values[name]))
     front, least = [], np.inf
     for name in names:
-        if values[name] < least:
-            least = values[name]
+        if sign * values[name] < least:
+            least = sign * values[name]
             front.append(name)
     ax.step(
         [costs[name] for name in front],
@@ -63,7 +64,7 @@ def plot_boundary(
     *,
     x: Any,
     y: Any = None,
-    of: Callable[[ClassificationPrediction], np.ndarray] | None = None,
+    of: Callable[[AbstractClassPrediction], np.ndarray] | None = None,
     margin: float = 1.0,
 ) -> Any:
     """What a classifier of two inputs says everywhere around the data.
@@ -71,15 +72,12 @@ def plot_boundary(
     Two classes: the probability of the second, with its 50% line. More classes: the confidence of the answer.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         posterior: over networks with two inputs.
         x: inputs of the data, shape (n, 2): what the picture shows.
         y: their classes, as colours of the points.
         of: what to show instead: a function of the prediction, such as `lambda p: p.mutual_information`.
         margin: around the data, as a part of their range.
-
-    Returns:
-        The Axes.
     """
     x = np.asarray(x)
     if x.ndim != 2 or x.shape[1] != 2:
@@ -88,9 +86,7 @@ def plot_boundary(
     room = margin * (high - low) / 2
     sides = [np.linspace(a - r, b + r, _GRID) for a, b, r in zip(low, high, room, strict=True)]
     plane = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
-    prediction = posterior.predict(plane)
-    if not isinstance(prediction, ClassificationPrediction):
-        raise TypeError(f"posterior must predict classes, got {type(prediction).__name__}")
+    prediction = read_one_class(posterior.predict(plane), name="a decision boundary", remedy="use plot_band")
     two = prediction.probs.shape[1] == 2
     shown = of(prediction) if of is not None else prediction.probs[:, 1] if two else prediction.confidence
     field = np.asarray(shown).reshape(_GRID, _GRID)
@@ -125,8 +121,8 @@ def draw_comparison(comparison: Comparison, data: tuple[Any, Any] | None = None)
     x, y = np.asarray(x), np.asarray(y)
     names = list(comparison.posteriors)
     predictions = {name: comparison.posteriors[name].predict(comparison.test.x) for name in names}
-    classes = isinstance(next(iter(predictions.values())), ClassificationPrediction)
-    numbers = isinstance(next(iter(predictions.values())), RegressionPrediction)
+    outcome = next(iter(predictions.values())).outcome
+    classes, numbers = outcome is Outcome.CLASS, outcome.is_number
     pareto = Figure(figsize=(6.4, 4.0), layout="constrained")
     figures = {"Score against time": pareto}
     plot_pareto(pareto.subplots(), comparison)

@@ -15,13 +15,10 @@ def plot_risk_coverage(ax: Any, curve: RiskCoverage, *, color: str = COLORS[0], 
     The dashed line is the best order there could be: smallest losses first.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         curve: from `mx.decide.risk_coverage`.
         color: of the lines.
         label: in the legend, before the area under the curve.
-
-    Returns:
-        The Axes.
 
     >>> import matplotlib.pyplot as plt
     >>> curve = RiskCoverage([0.1, 0.4, 0.3, 0.2], [0, 1, 0, 1])
@@ -46,14 +43,11 @@ def plot_group_coverage(
     """Coverage of each group with its 95% confidence interval, beside the level that was asked for.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         covered: whether each target is in its interval or set.
         groups: of the targets: regions, classes, sizes of the sets.
         level: that was asked for, the dashed line.
         color: of the points.
-
-    Returns:
-        The Axes.
 
     >>> import matplotlib.pyplot as plt
     >>> ax = plot_group_coverage(plt.figure().gca(), np.array([True, True, False]), ["north", "north", "south"])
@@ -89,13 +83,10 @@ def plot_set_sizes(ax: Any, sets: Bool[np.ndarray, "n k"], *, color: str = COLOR
     """How often sets have each size, from none to all classes; the dotted line is the mean.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         sets: from `ConformalSets.sets`.
         color: of the bars.
         label: in a legend, before the mean size.
-
-    Returns:
-        The Axes.
 
     >>> import matplotlib.pyplot as plt
     >>> ax = plot_set_sizes(plt.figure().gca(), np.array([[True, False], [True, True]]))

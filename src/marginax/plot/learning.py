@@ -15,12 +15,9 @@ def plot_learning_curves(
     """Error against the number of labels: the mean over repeats, and a band of one standard deviation.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         curves: by name: a curve, or its repeats, from `mx.decide.learn_actively`.
         target: an error to reach, a dashed line.
-
-    Returns:
-        The Axes.
 
     >>> import matplotlib.pyplot as plt
     >>> curve = LearningCurve().add(20, error=0.4).add(30, error=0.2)

@@ -32,7 +32,7 @@ def plot_trajectories(
     a trajectory diverged. Contours are where a normal density would have 1, 2, 3, ... standard deviations.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         log_density: of a point (2,), in JAX, up to a constant.
         starts: points of shape (n, 2), or one of shape (2,).
         step_size: of the leapfrog.
@@ -41,9 +41,6 @@ def plot_trajectories(
         key: seed of the momenta, needed where they are not given.
         extent: (left, right, bottom, top) of the picture; by default it holds all trajectories.
         num_grid: points per axis for the contours.
-
-    Returns:
-        The Axes.
     """
     starts = np.atleast_2d(np.asarray(starts, float))
     if starts.ndim != 2 or starts.shape[1] != 2:

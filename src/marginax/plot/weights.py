@@ -23,14 +23,11 @@ def plot_weights(
     """Histogram of the random weights at the centre of the posterior; several in one picture compare methods.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         posterior: of any kind; of draws, means are shown.
         num_bins: bars.
         color: of the bars.
         label: for a legend.
-
-    Returns:
-        The Axes.
 
     >>> import marginax as mx
     >>> import matplotlib.pyplot as plt
@@ -58,14 +55,11 @@ def plot_signal_to_noise(
     mixture, about so, since each component has its own. Weights that have been removed before count, but have no bar.
 
     Args:
-        ax: matplotlib Axes.
+        ax: matplotlib Axes, which are returned.
         posterior: as in `mx.decide.prune`.
         fractions: of the weights, with a line each.
         num_bins: bars.
         color: of the bars.
-
-    Returns:
-        The Axes.
 
     >>> import marginax as mx
     >>> import matplotlib.pyplot as plt

@@ -1,5 +1,6 @@
 """Predictions: what a posterior says about targets at new inputs, with honest uncertainty."""
 
+from marginax.predict.arrays import NormalPrediction, SampledPrediction
 from marginax.predict.classification import ClassificationPrediction
 from marginax.predict.functions import MAX_BYTES, AbstractFunctions, JoinedFunctions, ParameterDraws
 from marginax.predict.linearised import (
@@ -13,13 +14,18 @@ from marginax.predict.linearised import (
 from marginax.predict.links import AbstractLink, LaplaceBridge, MonteCarlo, Probit
 from marginax.predict.loop import DrawLoop
 from marginax.predict.multilabel import MultiLabelPrediction
+from marginax.predict.prediction import AbstractClassPrediction, AbstractNumberPrediction, AbstractPrediction
 from marginax.predict.predictive import Prediction, predict
+from marginax.predict.reading import read_prediction
 from marginax.predict.regression import RegressionPrediction
 
 __all__ = [
     "MAX_BYTES",
+    "AbstractClassPrediction",
     "AbstractFunctions",
     "AbstractLink",
+    "AbstractNumberPrediction",
+    "AbstractPrediction",
     "AbstractPredictive",
     "ClassificationPrediction",
     "DrawLoop",
@@ -31,10 +37,13 @@ __all__ = [
     "LinearisedNetwork",
     "MonteCarlo",
     "MultiLabelPrediction",
+    "NormalPrediction",
     "ParameterDraws",
     "Prediction",
     "Probit",
     "RegressionPrediction",
+    "SampledPrediction",
     "ThroughNetwork",
     "predict",
+    "read_prediction",
 ]

@@ -7,19 +7,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from marginax._keys import Key, as_key
-from marginax.predict.labels import check_labels, entropy_of
-from marginax.predict.regression import check_size, rows_of
+from marginax.model.outcome import Outcome
+from marginax.predict.checks import check_count, check_labels, check_size, rows_of
+from marginax.predict.prediction import AbstractClassPrediction, entropy_of
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ClassificationPrediction:
+class ClassificationPrediction(AbstractClassPrediction):
     r"""What the posterior says about the class of n inputs.
 
-    $p(y = k \mid x, D) = \sum_s w_s \, p(y = k \mid x, \theta_s)$. Entropies are in nats. Results are
-    NumPy arrays; `prediction[3:7]` is the prediction at some of the inputs. Memory does not grow with draws.
+    $p(y = k \mid x, D) = \sum_s w_s \, p(y = k \mid x, \theta_s)$. Entropies are in nats. Memory does not grow with
+    draws.
 
     >>> averages = ClassAverages.empty(num_rows=1, num_classes=2, full=True)
     >>> averages.add(slice(0, 1), summarise(jnp.array([[[0.0, 4.0]], [[4.0, 0.0]]]), jnp.log(jnp.array([0.5, 0.5]))))
@@ -28,20 +29,36 @@ class ClassificationPrediction:
     ClassificationPrediction(n=1, classes=2, draws=2)
     >>> prediction.probs.round(3).tolist(), prediction.mutual_information.round(3).tolist()
     ([[0.5, 0.5]], [0.603])
+    >>> prediction.std.round(3).tolist(), prediction.epistemic_variance.round(3).tolist()
+    ([[0.5, 0.5]], [[0.232, 0.232]])
 
     Attributes:
         log_probs: logarithm of the averaged probabilities.
-        expected_entropy: mean over draws of the entropy: what stays uncertain however much data there is.
-        variance: variance over draws of the probabilities.
         num_draws: how many draws of the posterior the prediction averages.
     """
 
     log_probs: Float[np.ndarray, "n k"]
-    expected_entropy: Float[np.ndarray, " n"]
-    variance: Float[np.ndarray, "n k"]
-    num_draws: int
-    max_bytes: int
+    _expected_entropy: Float[np.ndarray, " n"] | None = None
+    _epistemic_variance: Float[np.ndarray, "n k"] | None = None
+    num_draws: int = 1
+    max_bytes: int = 256 * 2**20
     _covariance: Float[np.ndarray, "n k k"] | None = None
+
+    @classmethod
+    def from_probs(cls, probs: Float[np.ndarray, "n k"]) -> "ClassificationPrediction":
+        """Probabilities that do not tell draws apart."""
+        return cls(_log(probs))
+
+    @classmethod
+    def from_draws(cls, probs: Float[np.ndarray, "s n k"]) -> "ClassificationPrediction":
+        """Probabilities under each of s draws, of equal weight.
+
+        >>> draws = np.array([[[0.9, 0.1]], [[0.1, 0.9]]])
+        >>> ClassificationPrediction.from_draws(draws).mutual_information.round(3).tolist()
+        [0.368]
+        """
+        expected = entropy_of(_log(probs)).mean(axis=0)
+        return cls(_log(probs.mean(axis=0)), expected, probs.var(axis=0), len(probs))
 
     def __len__(self) -> int:
         return len(self.log_probs)
@@ -52,53 +69,45 @@ class ClassificationPrediction:
 
     def __getitem__(self, index: Any) -> "ClassificationPrediction":
         rows = rows_of(index, len(self))
-        return dataclasses.replace(
-            self,
-            log_probs=self.log_probs[rows],
-            expected_entropy=self.expected_entropy[rows],
-            variance=self.variance[rows],
-            _covariance=None if self._covariance is None else self._covariance[rows],
-        )
+        names = ("log_probs", "_expected_entropy", "_epistemic_variance", "_covariance")
+        kept = {name: getattr(self, name) for name in names}
+        return dataclasses.replace(self, **{name: None if v is None else v[rows] for name, v in kept.items()})
 
     @property
-    def probs(self) -> Float[np.ndarray, "n k"]:
-        """Probability of each class."""
-        return np.exp(self.log_probs)
+    def outcome(self) -> Outcome:
+        return Outcome.CLASS
+
+    @property
+    def num_classes(self) -> int:
+        return self.log_probs.shape[1]
 
     @property
     def labels(self) -> Int[np.ndarray, " n"]:
-        """The most probable class."""
         return np.argmax(self.log_probs, axis=-1)
 
     @property
     def confidence(self) -> Float[np.ndarray, " n"]:
-        """Probability of the most probable class."""
         return np.exp(np.max(self.log_probs, axis=-1))
 
     @property
     def entropy(self) -> Float[np.ndarray, " n"]:
-        """Entropy of the averaged probabilities: total uncertainty."""
         return entropy_of(self.log_probs)
 
     @property
-    def mutual_information(self) -> Float[np.ndarray, " n"]:
-        """What the draws disagree about: `entropy` - `expected_entropy`."""
-        return np.maximum(self.entropy - self.expected_entropy, 0.0)
+    def knows_draws(self) -> bool:
+        return self._expected_entropy is not None
 
     @property
-    def epistemic(self) -> Float[np.ndarray, " n"]:
-        """The same as `mutual_information`: what more data would reduce."""
-        return self.mutual_information
+    def expected_entropy(self) -> Float[np.ndarray, " n"]:
+        if self._expected_entropy is None:
+            raise self._without_draws("expected_entropy")
+        return self._expected_entropy
 
     @property
-    def aleatoric(self) -> Float[np.ndarray, " n"]:
-        """The same as `expected_entropy`."""
-        return self.expected_entropy
-
-    @property
-    def std(self) -> Float[np.ndarray, "n k"]:
-        """Standard deviation over draws of the probabilities."""
-        return np.sqrt(self.variance)
+    def epistemic_variance(self) -> Float[np.ndarray, "n k"]:
+        if self._epistemic_variance is None:
+            raise self._without_draws("epistemic_variance")
+        return self._epistemic_variance
 
     @property
     def covariance(self) -> Float[np.ndarray, "n k k"]:
@@ -108,20 +117,21 @@ class ClassificationPrediction:
             raise MemoryError("covariance was not kept: predict fewer inputs at a time")
         return self._covariance
 
+    def check(self, y: Any) -> Int[np.ndarray, " n"]:
+        """Labels, integers from 0 to the number of classes - 1."""
+        return check_labels(y, (len(self),), self.num_classes)
+
+    def events(self, y: Any) -> tuple[Float[np.ndarray, "n m"], Bool[np.ndarray, "n m"]]:
+        first = 1 if self.num_classes == 2 else 0
+        return self.probs[:, first:], self.check(y)[:, None] == np.arange(first, self.num_classes)
+
     def log_prob(self, y: Any) -> Float[np.ndarray, " n"]:
         """Log probability of the labels y, integers from 0 to the number of classes - 1."""
-        n, k = self.log_probs.shape
-        return self.log_probs[np.arange(n), check_labels(y, (n,), k)]
+        return self.log_probs[np.arange(len(self)), self.check(y)]
 
     def sample(self, num: int, *, key: Key) -> Int[np.ndarray, "num n"]:
-        """Draw labels, independently for each input.
-
-        Args:
-            num: how many samples.
-            key: an int seed or a JAX key.
-        """
-        if num < 1:
-            raise ValueError(f"num must be >= 1, got {num}")
+        """Draw labels, independently for each input."""
+        check_count(num, "num")
         with jax.enable_x64(True):
             uniform = np.asarray(jax.random.uniform(as_key(key), (num, len(self))))
         edges = np.cumsum(self.probs, axis=-1)
@@ -129,6 +139,36 @@ class ClassificationPrediction:
         for edge in edges[:, :-1].T:
             labels += uniform > edge / edges[:, -1]
         return labels
+
+    def recalibrated(self, log_probs: Float[np.ndarray, "n k"]) -> "ClassificationPrediction":
+        """The same with other probabilities.
+
+        The draws behind them are not known, so of each input the shares are kept: `expected_entropy` is the same
+        fraction of the new entropy as it was of the old one, and the variance over draws of a probability p the same
+        fraction of p (1 - p).
+        """
+        if not self.knows_draws:
+            return ClassificationPrediction(log_probs)
+        old, new = self.probs, np.exp(log_probs)
+        share = _ratio(self.expected_entropy, self.entropy, 1.0)
+        growth = new * (1 - new) * _ratio(np.ones_like(old), old * (1 - old), 0.0)
+        root, covariance = np.sqrt(growth), self._covariance
+        return dataclasses.replace(
+            self,
+            log_probs=log_probs,
+            _expected_entropy=np.clip(share, 0.0, 1.0) * entropy_of(log_probs),
+            _epistemic_variance=growth * self.epistemic_variance,
+            _covariance=None if covariance is None else covariance * root[:, :, None] * root[:, None, :],
+        )
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray, otherwise: float) -> np.ndarray:
+    return np.divide(part, whole, out=np.full(part.shape, otherwise), where=whole > 1e-15)
+
+
+def _log(probs: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.log(probs)
 
 
 class ClassSummary(eqx.Module):

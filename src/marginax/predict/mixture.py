@@ -13,13 +13,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Num, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, Num, PRNGKeyArray, PyTree
 
 from marginax.model.outcome import Outcome
 from marginax.predict.root import find_quantile
 from marginax.predict.workload import chunk_size
 
 _LIVE_ARRAYS = 6
+_BLOCK_BYTES = 64 * 2**20  # of components that are brought together at a time
+_LEAST_ROWS = 256
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -112,6 +114,35 @@ class Mixture:
             chunk = self._map(take, take)
             parts.append(np.asarray(_sample(chunk, keys[rows]))[: num - start])
         return np.concatenate(parts)
+
+    def sample_by_draw(self, num: int, *, key: PRNGKeyArray) -> Num[Array, "draws num n d"]:
+        """Samples of the distribution of every draw."""
+        return _sample_by_draw(self.components, jax.random.split(key, (self.num_draws, num)))
+
+    def cdf_at(self, rows: Int[np.ndarray, " m"], points: Float[np.ndarray, "m q d"]) -> Float[np.ndarray, "m q d"]:
+        """Distribution functions of some rows (a row may appear often) at several points each, in blocks of rows."""
+        most = max(_LEAST_ROWS, _power_of_two(_BLOCK_BYTES // (24 * self.num_draws * points.shape[2])) // 2)
+        parts = []
+        for start in range(0, len(rows), most):
+            num = min(most, len(rows) - start)
+            length = max(_LEAST_ROWS, _power_of_two(num))  # few lengths: few compilations
+            at = np.minimum(np.arange(start, start + length), len(rows) - 1)
+            parts.append(self.rows(rows[at]).by_rows(_cdf_points, points[at])[:num])
+        return np.concatenate(parts)
+
+    def scaled(self, factor: float) -> "Mixture":
+        """Every component moved and scaled, so that the mixture is scaled around its mean."""
+        shift = (1 - factor) * self.mean()[0]
+        with jax.enable_x64(True):
+            moved = eqx.filter_vmap(lambda component: component.affine(shift, factor))(self.components)
+        arrays, rest = eqx.partition(moved, lambda leaf: isinstance(leaf, np.ndarray | jax.Array))
+        leaves, treedef = jax.tree.flatten(arrays)
+        before = [leaf for leaf in jax.tree.leaves(self.components) if isinstance(leaf, np.ndarray | jax.Array)]
+        pairs = list(zip(leaves, before, self.row_axes, strict=True))
+        row_axes = tuple(had or new.shape != old.shape for new, old, had in pairs)  # a shift of its own for every row
+        found = [np.asarray(new).astype(old.dtype) for new, old, _ in pairs]
+        components = eqx.combine(jax.tree.unflatten(treedef, found), rest)
+        return dataclasses.replace(self, components=components, row_axes=row_axes)
 
     def by_rows(self, function: Callable[..., Any], *row_args: np.ndarray) -> Any:
         """A jitted function of (components, log weights, row arguments), a chunk of rows at a time."""
@@ -212,3 +243,19 @@ def _sample(components: PyTree, keys: Any) -> Array:
     if not hasattr(type(components), "sample"):
         raise NotImplementedError(f"{type(components).__name__} has no sample, so nothing can be drawn from it")
     return eqx.filter_vmap(lambda c, key: c.sample(key))(components, keys)
+
+
+@eqx.filter_jit
+def _sample_by_draw(components: PyTree, keys: Any) -> Array:
+    return eqx.filter_vmap(lambda component, keys: jax.vmap(component.sample)(keys))(components, keys)
+
+
+@eqx.filter_jit
+def _cdf_points(components: PyTree, log_weights: Array, points: Float[Array, "m q d"]) -> Float[Array, "m q d"]:
+    at = jax.lax.map(lambda y: _cdf(components, log_weights, y), jnp.moveaxis(points, 1, 0))
+    return jnp.moveaxis(at, 0, 1)
+
+
+def _power_of_two(number: int) -> int:
+    """The smallest one that is no smaller."""
+    return 1 << max(0, number - 1).bit_length()

@@ -8,16 +8,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from marginax._keys import Key, as_key
-from marginax.predict.labels import check_labels, entropy_of
+from marginax.model.outcome import Outcome
+from marginax.predict.checks import check_count, check_labels, check_size, rows_of
 from marginax.predict.mixture import Mixture
-from marginax.predict.regression import check_size, rows_of
+from marginax.predict.prediction import AbstractClassPrediction, entropy_of
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class MultiLabelPrediction:
+class MultiLabelPrediction(AbstractClassPrediction):
     """What the posterior says about d yes-or-no labels at n inputs; labels are independent within a draw.
 
     Entropies and the like are per label, in nats; `log_prob` and `sample` are joint over labels.
@@ -44,54 +45,45 @@ class MultiLabelPrediction:
         return dataclasses.replace(self, mixture=self.mixture.rows(rows_of(index, len(self))))
 
     @property
+    def outcome(self) -> Outcome:
+        return Outcome.LABELS
+
+    @property
     def num_draws(self) -> int:
-        """How many draws of the posterior the prediction averages."""
         return self.mixture.num_draws
 
     @property
-    def probs(self) -> Float[np.ndarray, "n d"]:
-        """Probability that a label is 1."""
-        return np.exp(self._summary[1])
+    def num_classes(self) -> int:
+        return 2
+
+    @property
+    def knows_draws(self) -> bool:
+        return True
+
+    @property
+    def log_probs(self) -> Float[np.ndarray, "n d"]:
+        """Log probability that a label is 1."""
+        return self._summary[1]
 
     @property
     def labels(self) -> Int[np.ndarray, "n d"]:
-        """The more probable value of each label."""
         return (self._summary[1] > self._summary[0]).astype(int)
 
     @property
     def confidence(self) -> Float[np.ndarray, "n d"]:
-        """Probability of the more probable value."""
         return np.exp(np.maximum(self._summary[0], self._summary[1]))
 
     @property
     def entropy(self) -> Float[np.ndarray, "n d"]:
-        """Entropy of the averaged probabilities: total uncertainty."""
         return entropy_of(np.stack(self._summary[:2], axis=-1))
 
     @property
     def expected_entropy(self) -> Float[np.ndarray, "n d"]:
-        """Mean over draws of the entropy."""
         return self._summary[2]
 
-    @property
-    def mutual_information(self) -> Float[np.ndarray, "n d"]:
-        """What the draws disagree about: `entropy` - `expected_entropy`."""
-        return np.maximum(self.entropy - self.expected_entropy, 0.0)
-
-    @property
-    def epistemic(self) -> Float[np.ndarray, "n d"]:
-        """The same as `mutual_information`."""
-        return self.mutual_information
-
-    @property
-    def aleatoric(self) -> Float[np.ndarray, "n d"]:
-        """The same as `expected_entropy`."""
-        return self.expected_entropy
-
-    @property
-    def std(self) -> Float[np.ndarray, "n d"]:
-        """Standard deviation over draws of the probabilities."""
-        return np.sqrt(self._variance)
+    @functools.cached_property
+    def epistemic_variance(self) -> Float[np.ndarray, "n d"]:
+        return self.mixture.mean()[1]
 
     @functools.cached_property
     def covariance(self) -> Float[np.ndarray, "n d d"]:
@@ -99,28 +91,24 @@ class MultiLabelPrediction:
         check_size(self.probs.shape[1] * self.probs.size * 8, "covariance", self.mixture.max_bytes)
         return self.mixture.mean_covariance()
 
+    def check(self, y: Any) -> Int[np.ndarray, "n d"]:
+        """Labels, 0 or 1."""
+        return check_labels(y, self.probs.shape, 2)
+
+    def events(self, y: Any) -> tuple[Float[np.ndarray, "n d"], Bool[np.ndarray, "n d"]]:
+        return self.probs, self.check(y) == 1
+
     def log_prob(self, y: Any) -> Float[np.ndarray, " n"]:
         """Log probability of all labels of each input together."""
-        return self.mixture.log_prob(check_labels(y, self.probs.shape, 2))
+        return self.mixture.log_prob(self.check(y))
 
     def sample(self, num: int, *, key: Key) -> Int[np.ndarray, "num n d"]:
-        """Draw labels: each sample takes one draw of the posterior for all inputs.
-
-        Args:
-            num: how many samples.
-            key: an int seed or a JAX key.
-        """
-        if num < 1:
-            raise ValueError(f"num must be >= 1, got {num}")
-        return self.mixture.sample(num, key=as_key(key))
+        """Draw labels: each sample takes one draw of the posterior for all inputs."""
+        return self.mixture.sample(check_count(num, "num"), key=as_key(key))
 
     @functools.cached_property
     def _summary(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self.mixture.by_rows(_summarise)
-
-    @functools.cached_property
-    def _variance(self) -> np.ndarray:
-        return self.mixture.mean()[1]
 
 
 @eqx.filter_jit

@@ -3,17 +3,18 @@
 import functools
 import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy import special
 
 from marginax._keys import Key, as_key
-from marginax.predict.regression import rows_of
+from marginax.model.outcome import Outcome
+from marginax.predict.checks import check_count, rows_of
+from marginax.predict.prediction import AbstractNumberPrediction
 
 _REACH = 6.0  # moments leave out 1e-9 of the probability at either end
 _LEAST = 1e-15  # predicted probabilities closer to 0 or 1 cannot be told apart
@@ -22,15 +23,15 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RecalibratedPrediction:
+class RecalibratedPrediction(AbstractNumberPrediction):
     r"""What `QuantileRecalibration` makes of a prediction: $G(y) = R(F(y))$.
 
     $\Phi^{-1}(R(\Phi(z)))$ is linear in z between knots, and beyond them. The density is $R'(F(y)) f(y)$, a quantile
     $F^{-1}(R^{-1}(q))$. Draws of the posterior are no longer told apart, so there is no `epistemic` and no `aleatoric`
     part. Moments are integrals of the quantiles, computed when asked for.
 
-    >>> from marginax.evaluate.inputs import Normals
-    >>> normal = Normals(np.zeros(1), np.ones(1))
+    >>> from marginax.predict import NormalPrediction
+    >>> normal = NormalPrediction(np.zeros(1), np.ones(1))
     >>> wider = RecalibratedPrediction(normal, np.array([0.1, 0.9]), np.array([0.25, 0.75]))
     >>> [round(end.item(), 3) for end in wider.interval(0.5)], round(wider.std.item(), 2)
     ([-1.282, 1.282], 1.9)
@@ -41,7 +42,7 @@ class RecalibratedPrediction:
         levels: of the knots, ascending: how often it happened.
     """
 
-    prediction: Any
+    prediction: AbstractNumberPrediction
     knots: Float[np.ndarray, " k"]
     levels: Float[np.ndarray, " k"]
 
@@ -55,9 +56,23 @@ class RecalibratedPrediction:
         return RecalibratedPrediction(self.prediction[rows_of(index, len(self))], self.knots, self.levels)
 
     @property
+    def outcome(self) -> Outcome:
+        return self.prediction.outcome
+
+    @property
+    def num_draws(self) -> int:
+        return self.prediction.num_draws
+
+    @property
     def y_shape(self) -> tuple[int, ...]:
-        """The shape of one target."""
         return self.prediction.y_shape
+
+    @property
+    def can_scale(self) -> bool:
+        return False
+
+    def scaled(self, factor: float) -> AbstractNumberPrediction:
+        raise TypeError(f"prediction must not be recalibrated already to be scaled by {factor:g}, got {self!r}")
 
     def recalibrate(self, probs: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
         """R."""
@@ -66,43 +81,25 @@ class RecalibratedPrediction:
 
     @property
     def mean(self) -> Float[np.ndarray, "n *d"]:
-        """Expected target."""
         return self._moments[0]
 
     @property
     def variance(self) -> Float[np.ndarray, "n *d"]:
-        """Variance of the target."""
         return self._moments[1]
 
-    @property
-    def std(self) -> Float[np.ndarray, "n *d"]:
-        """Standard deviation of the target."""
-        return np.sqrt(self.variance)
-
     def cdf(self, y: Any) -> Float[np.ndarray, "n *d"]:
-        """Probability of a target at most y, for each input."""
         return self.recalibrate(self.prediction.cdf(y))
 
-    def quantile(self, q: float | Sequence[float] | np.ndarray) -> Float[np.ndarray, "..."]:
-        """Quantiles; several have a leading axis.
+    def cdf_at(self, rows: Int[np.ndarray, " m"], points: Float[np.ndarray, "m q *d"]) -> Float[np.ndarray, "m q *d"]:
+        return self.recalibrate(self.prediction.cdf_at(rows, points))
 
-        Args:
-            q: one probability, or several, strictly between 0 and 1.
-        """
-        levels = np.asarray(q, np.float64)
-        if levels.ndim > 1 or not np.all((levels > 0) & (levels < 1)):
-            raise ValueError(f"q must be a number, or a list of numbers, strictly between 0 and 1, got {q!r}")
+    def _quantiles(self, levels: Float[np.ndarray, "*l"]) -> Float[np.ndarray, "..."]:
         return self.prediction.quantile(self._inverse(levels))
 
-    def interval(self, level: float = 0.9) -> tuple[Float[np.ndarray, "n *d"], Float[np.ndarray, "n *d"]]:
-        """Lower and upper end of the central interval that holds `level` of the probability."""
-        if not 0 < level < 1:
-            raise ValueError(f"level must be strictly between 0 and 1, got {level!r}")
-        lower, upper = self.quantile([0.5 - level / 2, 0.5 + level / 2])
-        return lower, upper
+    def quantile_by_row(self, q: Float[np.ndarray, "n *d"]) -> Float[np.ndarray, "n *d"]:
+        return self.prediction.quantile_by_row(self._inverse(q))
 
     def log_prob(self, y: Any) -> Float[np.ndarray, " n"]:
-        """Log density of y at each input."""
         before, after = self._line
         z = special.ndtri(np.clip(np.reshape(self.prediction.cdf(y), len(self)), _LEAST, 1 - _LEAST))
         place = np.clip(np.searchsorted(before, z, side="right") - 1, 0, len(before) - 2)
@@ -110,17 +107,11 @@ class RecalibratedPrediction:
         return self.prediction.log_prob(y) + np.log(slope) + 0.5 * (z**2 - np.interp(z, before, after) ** 2)
 
     def sample(self, num: int, *, key: Key) -> Float[np.ndarray, "num n *d"]:
-        """Draw targets, independently for each input.
-
-        Args:
-            num: how many samples.
-            key: an int seed or a JAX key.
-        """
-        if num < 1:
-            raise ValueError(f"num must be >= 1, got {num}")
+        """Draw targets, independently for each input."""
+        check_count(num, "num")
         with jax.enable_x64(True):
             uniform = np.asarray(jax.random.uniform(as_key(key), (num, len(self), *self.y_shape)))
-        return np.stack([self.prediction.quantile_by_row(self._inverse(row)) for row in uniform])
+        return np.stack([self.quantile_by_row(row) for row in uniform])
 
     def _inverse(self, levels: np.ndarray) -> np.ndarray:
         before, after = self._line

@@ -2,20 +2,25 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float, Num, PyTree
+from jaxtyping import Float, Int, Num, PyTree
 
 from marginax._keys import Key, as_key
+from marginax.model.distributions import Normal
+from marginax.model.normal_outputs import NormalOutputs
+from marginax.model.outcome import Outcome
+from marginax.predict.checks import check_count, check_size, rows_of
 from marginax.predict.mixture import Mixture
+from marginax.predict.normal_crps import normal_mixture_crps
+from marginax.predict.prediction import AbstractNumberPrediction
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class RegressionPrediction:
+class RegressionPrediction(AbstractNumberPrediction):
     r"""What the posterior says about the targets at n inputs: a mixture of its draws' likelihoods.
 
     $p(y \mid x, D) = \sum_s w_s \, p(y \mid x, \theta_s)$, in the units of the user's data. Results are
@@ -66,9 +71,20 @@ class RegressionPrediction:
         return dataclasses.replace(self, mixture=self.mixture.rows(rows_of(index, len(self))))
 
     @property
+    def outcome(self) -> Outcome:
+        return Outcome.COUNT if self.mixture.discrete else Outcome.REAL
+
+    @property
     def num_draws(self) -> int:
-        """How many draws of the posterior the prediction averages."""
         return self.mixture.num_draws
+
+    @property
+    def knows_draws(self) -> bool:
+        return True
+
+    @property
+    def weights(self) -> Float[np.ndarray, " draws"]:
+        return np.exp(self.mixture.log_weights)
 
     @property
     def components(self) -> PyTree:
@@ -80,12 +96,10 @@ class RegressionPrediction:
 
     @property
     def mean(self) -> Float[np.ndarray, "n *d"]:
-        """Expected target."""
         return self._shape(self._shift + self._factor * self._moments[0])
 
     @property
     def means(self) -> Float[np.ndarray, "draws n *d"]:
-        """Expected target under each draw: functions drawn from the posterior, at these inputs."""
         values = self._shift + self._factor * self.mixture.means()
         return values.reshape(self.num_draws, len(self), *self.y_shape)
 
@@ -95,18 +109,11 @@ class RegressionPrediction:
         return self._shape(self._factor**2 * self._total_variance)
 
     @property
-    def std(self) -> Float[np.ndarray, "n *d"]:
-        """Total standard deviation."""
-        return np.sqrt(self.variance)
-
-    @property
     def epistemic(self) -> Float[np.ndarray, "n *d"]:
-        """Variance over draws of the conditional mean: what more data would reduce."""
         return self._shape(self._factor**2 * self._moments[1])
 
     @property
     def aleatoric(self) -> Float[np.ndarray, "n *d"]:
-        """Mean over draws of the conditional variance: the noise."""
         return self._shape(self._factor**2 * self._mean_variance)
 
     @functools.cached_property
@@ -118,35 +125,46 @@ class RegressionPrediction:
         result[:, diagonal, diagonal] = self._total_variance
         return result * self._factor[:, None] * self._factor
 
-    def quantile(self, q: float | Sequence[float] | np.ndarray) -> Float[np.ndarray, "..."]:
-        """Quantiles of the mixture (for counts, the smallest count whose probability reaches q).
+    @property
+    def centres(self) -> Float[np.ndarray, "components n *d"]:
+        means = np.asarray(eqx.filter_vmap(lambda component: component.mean)(self.mixture.components), np.float64)
+        values = np.broadcast_to(means, (len(means), len(self), self._num_outputs))
+        return (self._shift + self._factor * values).reshape(len(means), len(self), *self.y_shape)
 
-        Args:
-            q: one probability, or several (a leading axis of the result), strictly between 0 and 1.
-        """
-        levels = np.asarray(q, np.float64)
-        if levels.ndim > 1 or not np.all((levels > 0) & (levels < 1)):
-            raise ValueError(f"q must be a number, or a list of numbers, strictly between 0 and 1, got {q!r}")
+    @property
+    def is_normal(self) -> bool:
+        components = self.mixture.components
+        one = isinstance(components, NormalOutputs) and self._num_outputs == 1
+        return self.num_draws == 1 and (one or isinstance(components, Normal))
+
+    def _quantiles(self, levels: Float[np.ndarray, "*l"]) -> Float[np.ndarray, "..."]:
         mean, std = self._where_to_look
         found = [self.mixture.quantile(level, mean, std) for level in levels.ravel()]
         results = [self._shape(self._shift + self._factor * value) for value in found]
         return np.stack(results) if levels.ndim else results[0]
 
     def quantile_by_row(self, q: Float[np.ndarray, "n *d"]) -> Float[np.ndarray, "n *d"]:
-        """Quantiles at a level of its own for each input (and output), strictly between 0 and 1."""
         found = self.mixture.quantile(np.asarray(q, np.float64).reshape(len(self), -1), *self._where_to_look)
         return self._shape(self._shift + self._factor * found)
 
-    def interval(self, level: float = 0.9) -> tuple[Float[np.ndarray, "n *d"], Float[np.ndarray, "n *d"]]:
-        """Lower and upper end of the central interval that holds `level` of the mixture's probability."""
-        if not 0 < level < 1:
-            raise ValueError(f"level must be strictly between 0 and 1, got {level!r}")
-        lower, upper = self.quantile([0.5 - level / 2, 0.5 + level / 2])
-        return lower, upper
-
     def cdf(self, y: Any) -> Float[np.ndarray, "n *d"]:
-        """Probability of a target at most y, for each input (and output, marginally)."""
         return self._shape(self.mixture.cdf(self._standard(y)))
+
+    def cdf_at(self, rows: Int[np.ndarray, " m"], points: Float[np.ndarray, "m q *d"]) -> Float[np.ndarray, "m q *d"]:
+        standard = ((points - self.y_shift) / self.y_factor).reshape(*points.shape[:2], -1)
+        return self.mixture.cdf_at(rows, standard).reshape(points.shape)
+
+    def scaled(self, factor: float) -> "RegressionPrediction":
+        """Every component moved and scaled; `epistemic` and `aleatoric` both grow by the factor squared."""
+        if not self.can_scale:
+            raise TypeError(f"prediction must be a distribution of real numbers to be scaled, got {self!r}")
+        return dataclasses.replace(self, mixture=self.mixture.scaled(factor))
+
+    def closed_form_crps(self, y: Float[np.ndarray, "n *d"]) -> Float[np.ndarray, "n *d"] | None:
+        if not isinstance(self.mixture.components, Normal):
+            return None
+        standard = ((y - self.y_shift) / self.y_factor).reshape(len(y), -1)
+        return np.abs(self.y_factor) * self.mixture.by_rows(normal_mixture_crps, standard).reshape(y.shape)
 
     def log_prob(self, y: Any) -> Float[np.ndarray, " n"]:
         """Log density (for counts, log probability) of y at each input, joint over outputs."""
@@ -154,18 +172,17 @@ class RegressionPrediction:
         return self.mixture.log_prob(self._standard(y)) - jacobian
 
     def sample(self, num: int, *, key: Key) -> Num[np.ndarray, "num n *d"]:
-        """Draw targets: each sample takes one draw of the posterior for all inputs, then adds its noise.
+        """Draw targets: each sample takes one draw of the posterior for all inputs, then adds its noise."""
+        values = self.mixture.sample(check_count(num, "num"), key=as_key(key)).reshape(num, len(self), -1)
+        return self._in_units(values).reshape(num, len(self), *self.y_shape)
 
-        Args:
-            num: how many samples.
-            key: an int seed or a JAX key.
-        """
-        if num < 1:
-            raise ValueError(f"num must be >= 1, got {num}")
-        values = self.mixture.sample(num, key=as_key(key)).reshape(num, len(self), -1)
-        if not self.mixture.discrete:
-            values = self._shift + self._factor * values
-        return values.reshape(num, len(self), *self.y_shape)
+    def sample_by_draw(self, num: int, *, key: Key) -> Float[np.ndarray, "draws num n *d"]:
+        shape = (self.num_draws, num, len(self), self._num_outputs)
+        values = np.broadcast_to(np.asarray(self.mixture.sample_by_draw(num, key=as_key(key)), np.float64), shape)
+        return self._in_units(values).reshape(*shape[:3], *self.y_shape)
+
+    def _in_units(self, values: np.ndarray) -> np.ndarray:
+        return values if self.mixture.discrete else self._shift + self._factor * values
 
     @property
     def _num_outputs(self) -> int:
@@ -213,20 +230,3 @@ class RegressionPrediction:
             raise ValueError(f"y must have shape {shape}, one target per input, got {targets.shape}")
         targets = np.broadcast_to(targets.astype(np.float64), shape)
         return (targets.reshape(len(self), -1) - self._shift) / self._factor
-
-
-def rows_of(index: Any, num_rows: int) -> np.ndarray:
-    """Positions of the inputs that an index selects; a single one is kept as an axis of length 1."""
-    rows = np.atleast_1d(np.arange(num_rows)[index])
-    if rows.ndim != 1 or not len(rows):
-        raise IndexError(f"index must select at least one of the {num_rows} inputs, got {index!r}")
-    return rows
-
-
-def check_size(num_bytes: int, name: str, max_bytes: int) -> None:
-    """Refuse a result that would take more memory than there is leave to use."""
-    if num_bytes > max_bytes:
-        raise MemoryError(
-            f"{name} would take {num_bytes / 2**30:.2f} GiB, more than max_bytes={max_bytes}: "
-            "predict fewer inputs at a time, or pass a larger max_bytes to predict"
-        )

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from marginax.data import Scaling
-from marginax.evaluate.inputs import is_classes
 from marginax.posterior.posterior import AbstractPosterior
+from marginax.predict.checks import check_level
 
 FIGURE, HALF = (5.4, 3.3), (4.2, 3.2)  # inches: letters stay legible on a phone, whose width is about 3.7
 
@@ -44,7 +44,7 @@ class Material:
     @property
     def of_classes(self) -> bool:
         """Whether a class is predicted, and not numbers."""
-        return is_classes(self.prediction, self.y)
+        return self.prediction.outcome.is_class
 
     @property
     def num_outputs(self) -> int:
@@ -88,7 +88,7 @@ class Material:
     @property
     def has_parts(self) -> bool:
         """Whether the uncertainty is split into epistemic and aleatoric."""
-        return hasattr(self.prediction, "epistemic") and hasattr(self.prediction, "aleatoric")
+        return self.prediction.knows_draws
 
     def name_class(self, label: int) -> str:
         """A class in the user's words."""
@@ -112,8 +112,7 @@ def gather(
         raise TypeError(f"posterior must be one that mx.fit returned, got {type(posterior).__name__}")
     if posterior.spec is None:
         raise ValueError("posterior has no data spec: only one that mx.fit returned can be reported")
-    if not 0 < level < 1:
-        raise ValueError(f"level must be strictly between 0 and 1, got {level!r}")
+    level = check_level(level)
     if names is None:
         names = list(getattr(x, "columns", ()))
     inputs = posterior.spec.check_x(x)

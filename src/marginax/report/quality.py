@@ -5,28 +5,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from marginax.evaluate import Score, coverage, ece, scores
+from marginax.evaluate import Score, coverage, ece, registered_scores, scores
 from marginax.evaluate.score import ScoreTable, digits
 from marginax.plot import plot_band, plot_cases, plot_class_cases, plot_coverage, plot_pit, plot_reliability
-from marginax.predict import RegressionPrediction
 from marginax.report.material import FIGURE, HALF, Material, as_label
 from marginax.report.page import AbstractBlock, Card, Cards, Pair, Picture, Section, Table, Text
 
-_WORDS = {
-    "rmse": "typical size of an error, large ones count more",
-    "mae": "mean size of an error, of the predicted median",
-    "nll": "negative log-likelihood: surprise at what was observed, in nats; lower is better",
-    "crps": "error of the whole distribution, in units of the target; lower is better",
-    "coverage": "share of targets inside of their interval",
-    "interval_score": "width of the intervals, and a fine for misses; lower is better",
-    "sharpness": "mean predicted standard deviation",
-    "calibration_error": "mean distance between claimed and observed coverage; 0 is best",
-    "accuracy": "share of right answers",
-    "brier": "squared error of the probabilities; lower is better",
-    "ece": "mean distance between confidence and accuracy; near 0 is best",
-    "auroc": "how well the classes are told apart; 1 is best, 0.5 is chance",
-}
-_FIRST = ("rmse", "accuracy", "nll", "coverage", "ece")
 _LEVELS = (0.5, 0.8, 0.9, 0.95)
 _MOST_CLASSES = 12
 
@@ -40,8 +24,8 @@ def cards(table: ScoreTable, material: Material) -> Cards:
     """The headline."""
     return Cards(
         tuple(
-            Card(_title(name, material), *digits(table[name].value, table[name].standard_error), _WORDS[name])
-            for name in _FIRST
+            Card(title, *digits(table[name].value, table[name].standard_error), words)
+            for name, (title, words) in _meanings(material, "headline").items()
             if name in table
         )
     )
@@ -49,9 +33,8 @@ def cards(table: ScoreTable, material: Material) -> Cards:
 
 def score_section(table: ScoreTable, material: Material) -> Section:
     """All scores, with their standard errors and what they mean."""
-    rows = []
-    for name, score in table.items():
-        rows.append((_title(name, material), plus_minus(score), _WORDS[name]))
+    known = _meanings(material, "never")
+    rows = [(known[name][0], plus_minus(score), known[name][1]) for name, score in table.items()]
     blocks: list[AbstractBlock] = [
         Text(
             f"On {len(material.y)} held-out rows. What follows ± is the standard error: how much a score would change "
@@ -61,6 +44,12 @@ def score_section(table: ScoreTable, material: Material) -> Section:
     ]
     blocks += [Text(f"Left out: {name}, because {why}.") for name, why in table.left_out.items()]
     return Section("Scores", tuple(blocks))
+
+
+def _meanings(material: Material, shown: str) -> dict[str, tuple[str, str]]:
+    """Titles and words of scores."""
+    entries = registered_scores(shown)
+    return {name: (entry.title.format(level=material.level), entry.words) for name, entry in entries.items()}
 
 
 def calibration_section(material: Material) -> Section:
@@ -185,7 +174,7 @@ def prediction_section(material: Material) -> Section:
         picture = Picture(figure, "Probability of the observed class, case by case", caption)
         return Section("Predictions", (picture, *_confusion(material)))
     ax.set_ylabel(as_label(material.target))
-    if len(material.names) == 1 and isinstance(material.prediction, RegressionPrediction) and material.num_outputs == 1:
+    if len(material.names) == 1 and material.has_parts and material.num_outputs == 1:
         grid, prediction = _on_a_grid(material)
         shown = material.to_user(grid[:, None])[:, 0]
         plot_band(ax, shown, prediction, data=(material.shown[:, 0], material.y), level=material.level)
@@ -225,9 +214,3 @@ def _confusion(material: Material) -> tuple[AbstractBlock, ...]:
     return (
         Table(("observed", *names), rows, caption="How often each class was observed (rows) and predicted (columns)."),
     )
-
-
-def _title(name: str, material: Material) -> str:
-    titles = {"coverage": f"{material.level:.0%} coverage", "calibration_error": "calibration error"}
-    short = {"rmse", "mae", "nll", "crps", "ece", "auroc"}
-    return name.upper() if name in short else titles.get(name, name.replace("_", " "))

@@ -173,11 +173,11 @@ def test_predictions_stay_predictions_and_shares_are_kept(method):
     share = prediction.mutual_information / prediction.entropy
     np.testing.assert_allclose(new.mutual_information, share * new.entropy, atol=1e-12)
     np.testing.assert_allclose(
-        new.variance * (prediction.probs * (1 - prediction.probs)),
-        prediction.variance * (new.probs * (1 - new.probs)),
+        new.epistemic_variance * (prediction.probs * (1 - prediction.probs)),
+        prediction.epistemic_variance * (new.probs * (1 - new.probs)),
         atol=1e-12,
     )
-    np.testing.assert_allclose(np.diagonal(new.covariance, axis1=1, axis2=2), new.variance, atol=1e-6)
+    np.testing.assert_allclose(np.diagonal(new.covariance, axis1=1, axis2=2), new.epistemic_variance, atol=1e-6)
     assert len(new[3:7]) == 4
 
 
@@ -261,7 +261,7 @@ def test_ends_of_the_range_are_warned_about():
 
 def test_bad_input_is_refused(as_users_run):
     probs, y = some_classes(50, 3)
-    with pytest.raises(TypeError, match=r"method must be one such as mx\.evaluate\.Temperature\(\), got 'temperature'"):
+    with pytest.raises(TypeError, match=r"must be one such as mx\.calibrate\.Temperature\(\), got 'temperature'"):
         recalibrate(probs, y, "temperature")
     with pytest.raises(ValueError, match=r"prediction must have 2 classes for Platt\(\), got 3: use VectorScaling"):
         recalibrate(probs, y, Platt())
@@ -276,10 +276,12 @@ def test_bad_input_is_refused(as_users_run):
     with pytest.raises(TypeError, match="prediction must be one of classes"):
         recalibrate((np.zeros(3), np.ones(3)), np.zeros(3), Temperature())
     labels = predict_law(dist.Bernoulli, np.zeros((1, 3, 2), np.float32), several=True)
-    with pytest.raises(TypeError, match="recalibrate each label by itself"):
+    with pytest.raises(TypeError, match="take each label by itself"):
         recalibrate(labels, np.zeros((3, 2), int), Temperature())
     with pytest.raises(ValueError, match="scale must be > 0, got 0"):
         BayesianTemperature(scale=0)
+    with pytest.raises(ValueError, match=r"Temperature\(\) must be fitted before it is called: Temperature\(\).fit"):
+        Temperature()(probs)
     with pytest.raises(TypeError, match="calibrator must be what"):
         Calibrated(classifier(num=40)[0], Temperature())
 

@@ -54,7 +54,7 @@ def test_the_factor_of_a_mixture_maximises_the_likelihood(family):
 def test_a_scaled_prediction_is_wider_around_its_mean(scaling):
     loc, scale = some_params(7, 30)
     prediction = predict_law(dist.Normal, loc, scale, scaling=scaling)
-    new = mx.calibrate.VarianceCalibrator(1.7)(prediction)
+    new = mx.calibrate.VarianceScaling(1.7)(prediction)
     assert type(new) is type(prediction)
     np.testing.assert_allclose(new.mean, prediction.mean, atol=1e-5)
     np.testing.assert_allclose(new.std, 1.7 * prediction.std, rtol=1e-5)
@@ -192,7 +192,7 @@ def test_bad_input_is_refused(as_users_run):
     with pytest.raises(ValueError, match="q must be a number, or a list of numbers"):
         after.quantile(1.0)
     with pytest.raises(TypeError, match="must not be recalibrated already"):
-        mx.calibrate.VarianceCalibrator(2.0)(after)
+        mx.calibrate.VarianceScaling(2.0)(after)
 
 
 def test_a_wrong_width_is_put_right_in_the_tails_too():
