@@ -1,37 +1,18 @@
-"""`python -m benchmarks NAME`: run one benchmark, print its table, save its record under benchmarks/results."""
+"""`python -m benchmarks NAME`: run one benchmark, print its table, save its record under benchmarks/results.
+
+`python -m benchmarks figures` writes the pages that show the records.
+"""
 
 import argparse
 import importlib
 import os
+import pkgutil
 import sys
 
-from benchmarks import arena, report
+from benchmarks import entries
+from benchmarks.harness import arena, figures, report
 
-NAMES = (
-    "mlp_step",
-    "lenet_step",
-    "ensemble_step",
-    "ensemble_bde",
-    "layout",
-    "sampler_step",
-    "nuts",
-    "mile",
-    "scaling",
-    "vi_step",
-    "dropout_predict",
-    "laplace",
-    "laplace_memory",
-    "evidence",
-    "convnet",
-    "temperature",
-    "ood",
-    "fidelity",
-    "active",
-    "distance",
-    "methods",
-    "import_time",
-    "uci",
-)
+NAMES = tuple(module.name for module in pkgutil.iter_modules(entries.__path__))
 
 
 def main(arguments: list[str]) -> None:
@@ -45,8 +26,11 @@ def main(arguments: list[str]) -> None:
     if not arguments:
         parser.print_help()
         raise SystemExit(2)
+    if arguments == ["figures"]:
+        figures.main()
+        return
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    module = importlib.import_module(f"benchmarks.{arguments[0]}") if arguments[0] in NAMES else None
+    module = importlib.import_module(f"benchmarks.entries.{arguments[0]}") if arguments[0] in NAMES else None
     if module is not None and not hasattr(module, "ENTRY"):  # not a race but a table of its own
         module.main(arguments[1:])
         return

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import figures
+from benchmarks.harness import figures
 from tests.test_docs import python_blocks
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -14,12 +14,12 @@ NEW_METHOD = python_blocks((ROOT / "docs" / "new-method.md").read_text(encoding=
 
 def test_figures_are_those_of_the_records():
     written = figures.PAGE.read_text(encoding="utf-8")
-    assert written == figures.page(), "docs/figures.md is out of date: run `python -m benchmarks.figures`"
+    assert written == figures.page(), "docs/figures.md is out of date: run `python -m benchmarks figures`"
 
 
 def test_costs_are_those_of_the_record():
     text = figures.CHOOSING.read_text(encoding="utf-8")
-    assert text == figures.with_costs(text), "docs/choosing.md is out of date: run `python -m benchmarks.figures`"
+    assert text == figures.with_costs(text), "docs/choosing.md is out of date: run `python -m benchmarks figures`"
 
 
 def test_missed_targets_are_shown_as_missed(tmp_path):

@@ -1,5 +1,6 @@
 """Rules of the house that no other tool checks."""
 
+import ast
 import importlib.metadata
 import re
 import subprocess
@@ -23,9 +24,38 @@ def test_pins_are_names_and_versions(name):
 
 def test_direct_dependencies_are_pinned():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = {_name(line) for line in project["dependencies"] + project["optional-dependencies"]["dev"]}
+    extras = project["optional-dependencies"]
+    lines = [
+        line for name, each in extras.items() if name != "docs" for line in each if not line.startswith("marginax[")
+    ]
+    wanted = {_name(line) for line in project["dependencies"] + lines}
     pinned = {_name(line) for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()}
     assert wanted - pinned == set()
+
+
+def test_what_is_imported_is_a_dependency_and_the_other_way_round():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    always = {_name(line) for line in project["dependencies"]}
+    brought = {}
+    for extra in ("cli", "data", "plot", "programs", "tables"):
+        brought |= {_name(line): extra for line in extras[extra]}
+    modules = {"scikit-learn": "sklearn", "ml-dtypes": "ml_dtypes"}
+    found = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        found |= set(re.findall(r'require\("([a-z_]+)', text))
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                found |= {each.name.partition(".")[0] for each in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found.add((node.module or "").partition(".")[0])
+    found -= set(sys.stdlib_module_names) | {"marginax"}
+    users = {"flax"}  # only of somebody who brings a network of Flax
+    assert {modules.get(name, name) for name in always | set(brought)} == found - users
+    from marginax._extras import EXTRAS
+
+    assert {modules.get(name, name): extra for name, extra in brought.items()} == EXTRAS
 
 
 def test_version_is_said_once():

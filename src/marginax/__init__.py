@@ -4,10 +4,10 @@ Take a network, say what you believe (likelihood and prior), choose a method, ge
 predictions carry honest uncertainty.
 """
 
-import importlib
 from types import ModuleType
 
 from marginax import curvature, data, infer, nets, posterior, predict
+from marginax._extras import require
 from marginax.files import register, register_function, register_on_demand
 from marginax.infer import LargestVariance, fit, resume, use_cores
 from marginax.model import All, Density, LastLayer, Model, Paths, likelihoods, priors
@@ -20,12 +20,12 @@ _ON_DEMAND = ("calibrate", "decide", "estimators", "evaluate", "plot", "report",
 
 
 for _name in ("estimators", "evaluate", "decide", "calibrate"):
-    register_on_demand(lambda name=_name: importlib.import_module(f"marginax.{name}"))
+    register_on_demand(lambda name=_name: require(f"marginax.{name}"))
 
 
 def __getattr__(name: str) -> ModuleType:
     if name in _ON_DEMAND:
-        return importlib.import_module(f"marginax.{name}")
+        return require(f"marginax.{name}")
     raise AttributeError(f"module 'marginax' has no attribute {name!r}")
 
 

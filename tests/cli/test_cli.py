@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+import marginax as mx
 from marginax.cli import app
 from marginax.evaluate import rmse
 
@@ -152,7 +153,7 @@ def test_an_interrupted_fit_says_how_to_go_on(houses, folder, monkeypatch, house
     from marginax.estimators import BayesianRegressor
 
     def stop(self, X, y, *, directory):
-        (Path(directory) / "run").mkdir(parents=True)
+        (Path(directory) / "run" / "setup").mkdir(parents=True)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(BayesianRegressor, "fit", stop)
@@ -271,6 +272,26 @@ def test_held_out_rows_survive_storage(tmp_path):
     assert found.x["d"].equals(x["d"].astype(found.x["d"].dtype))
     assert found.x["e"].dtype == bool
     assert found.y.tolist() == ["u", "v", "u"]
+
+
+@pytest.mark.parametrize(("name", "task"), [("student_t", "regression"), ("Poisson", "regression"), ("bernoulli", "c")])
+def test_a_likelihood_is_chosen_by_name_and_tells_the_task(tmp_path, name, task):
+    x = np.linspace(-1, 1, 60)
+    target = (x > 0).astype(int) if task == "c" else np.random.default_rng(0).poisson(np.exp(x)) % 4
+    pd.DataFrame({"x": x, "y": target}).to_csv(tmp_path / "counts.csv", index=False)
+    found = run(
+        "fit", tmp_path / "counts.csv", "--target", "y", *CHEAP, "--likelihood", name, "--out", tmp_path / "run"
+    )
+    assert found.exit_code == 0, found.output
+    estimator = mx.estimators.load(tmp_path / "run" / "fit")
+    assert type(estimator.model_.likelihood).__name__.lower() == name.replace("_", "").lower()
+    assert hasattr(estimator, "classes_") == (task == "c")
+
+
+def test_an_unknown_likelihood_is_named_with_those_that_there_are(houses):
+    found = run("fit", houses, "--target", "price", "--likelihood", "normal")
+    assert found.exit_code == 1
+    assert "likelihood must be one of bernoulli, categorical, gaussian" in found.stderr
 
 
 @pytest.mark.slow

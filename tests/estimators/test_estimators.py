@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 
 import marginax as mx
 from marginax.estimators import BayesianClassifier, BayesianRegressor, ColumnEncoder
-from marginax.files import FileError, save_tree
+from marginax.files import FileError, Parts
 
 SHORT = mx.infer.DeepEnsemble(2, member=mx.infer.MAP(num_epochs=300, batch_size=None))
 
@@ -264,7 +264,7 @@ def test_likelihood_of_a_classifier_is_of_classes():
 
 def test_file_with_foreign_attributes_is_refused(regressor, tmp_path):
     stored = {"class": "BayesianRegressor", "state": {"predict": "mine"}}
-    save_tree(tmp_path / "estimator", "estimator", stored)
+    Parts.encode(stored).write(tmp_path / "estimator", "estimator")
     with pytest.raises(FileError, match="unknown attributes: predict"):
         mx.estimators.load(tmp_path)
 

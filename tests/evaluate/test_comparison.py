@@ -149,7 +149,7 @@ def test_a_budget_is_kept_and_said(tmp_path):
         ({"methods": ["nuts"]}, "methods must be objects such as"),
         ({"methods": [MAP, MAP]}, "methods must differ"),
         ({"seconds": 0.0}, "seconds must be > 0"),
-        ({"ood_score": mx.evaluate.Std()}, "outside must be inputs from elsewhere"),
+        ({"ood_score": mx.evaluate.Std()}, "x_ood must be inputs from elsewhere"),
         ({"test": (np.zeros((3, 1)), np.zeros(2))}, "x and y must have the same number of rows"),
     ],
 )

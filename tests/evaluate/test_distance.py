@@ -1,7 +1,7 @@
 """What a posterior does not know grows away from the data, whatever the method."""
 
 import pytest
-from benchmarks.distance import ask_moons, ask_sine, methods
+from benchmarks.entries.distance import ask_moons, ask_sine, methods
 
 QUICK = ("IVON",)
 CASES = [

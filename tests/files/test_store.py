@@ -67,7 +67,7 @@ def test_bundles_come_back(run):
 def test_the_manifest_says_what_and_with_what(run):
     manifest = json.loads((run / MANIFEST).read_text())
     assert manifest["format"] == "marginax"
-    assert manifest["version"] == 1
+    assert manifest["version"] == 2
     assert manifest["kind"] == "test"
     assert manifest["versions"].keys() == {"python", "marginax", "jax", "equinox", "numpy"}
     content = (run / TENSORS).read_bytes()
@@ -333,8 +333,8 @@ def test_arrays_of_another_bundle_are_noticed(run):
 def test_other_kinds_and_newer_formats_are_named(run):
     with pytest.raises(FileError, match="holds a 'test', not a 'posterior'"):
         read_bundle(run, "posterior")
-    (run / MANIFEST).write_bytes(manifest_with(run, version=2, versions={"marginax": "9.0"}))
-    with pytest.raises(FileError, match=r"newer marginax \('9\.0', format 2; this one reads up to 1\): upgrade"):
+    (run / MANIFEST).write_bytes(manifest_with(run, version=3, versions={"marginax": "9.0"}))
+    with pytest.raises(FileError, match=r"newer marginax \('9\.0', format 3; this one reads up to 2\): upgrade"):
         read_bundle(run, "test")
 
 

@@ -28,7 +28,7 @@ EXACT = {
     "MALA": MALA(500, 63, thin=150),
     "MetropolisHastings": MetropolisHastings(2000, 63, thin=400),
     "AdjustedMCLMC": AdjustedMCLMC(300, 63, thin=6),
-    "ParallelTempering": ParallelTempering(300, 63, thin=10, num_temperatures=3, hottest=4.0),
+    "ParallelTempering": ParallelTempering(300, 63, thin=10, num_temperatures=3, max_temperature=4.0),
 }
 PROBLEMS = {
     "beta-binomial": (testing.beta_binomial(), testing.weights_and_fit),
@@ -72,7 +72,7 @@ def test_hot_sampler_is_not_calibrated():
 )
 def test_a_normal_with_correlations_is_calibrated_on_a_correlated_posterior_and_one_without_is_not(family, is_right):
     divergence = StickingTheLanding() if is_right else ClosedForm()
-    method = VI(family, divergence=divergence, num_epochs=3000, batch_size=None, num_samples=4, optimiser=Adam(2e-2))
+    method = VI(family, divergence=divergence, num_epochs=3000, batch_size=None, num_particles=4, optimiser=Adam(2e-2))
     problem = testing.linear_regression(3, condition_number=400.0)
     found = testing.simulation_based_calibration(method, problem, quantities=testing.weights_and_fit)
     if is_right:

@@ -1,5 +1,6 @@
 """Every method keeps the promises that all methods make. A new method is one new row."""
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +52,7 @@ from marginax.infer import (
     StochasticActivations,
     VariationalDropout,
 )
+from marginax.infer.catalogue import catalogue
 from marginax.testing import check_method
 
 
@@ -142,6 +144,20 @@ SLOW = [
 ]
 
 
+BUDGET = {"num_epochs": 20, "batch_size": None, "num_warmup": 20, "num_samples": 10, "thin": 2}
+
+
+def small(method: AbstractMethod) -> AbstractMethod:
+    """A method with a small budget, by the names of its fields."""
+    names = {field.name for field in dataclasses.fields(method)}
+    return dataclasses.replace(method, **{name: value for name, value in BUDGET.items() if name in names})
+
+
+# A method that is in the catalogue and has no row here is checked all the same.
+KNOWN = {type(case.method) for case in CASES + SLOW}
+SLOW += [Case(e.name, small(e.method), {"any_network": False}) for e in catalogue() if type(e.method) not in KNOWN]
+
+
 def name_of(case: Case) -> str:
     return case.name
 
@@ -160,6 +176,11 @@ def test_the_case_that_stops_early_does():
     problem = case.options["problem"]
     posterior = mx.fit(problem.model, problem.data, case.method, key=0, num_chains=3, hooks=case.options["hooks"])
     assert posterior.record.num_steps["train"] < 40
+
+
+def test_a_method_without_a_row_gets_a_small_budget():
+    assert small(mx.infer.SGHMC()) == mx.infer.SGHMC(num_warmup=20, num_samples=10, thin=2, batch_size=None)
+    assert {entry.name for entry in catalogue()} <= {type(case.method).__name__ for case in CASES + SLOW}
 
 
 def test_a_single_chain_cannot_be_checked():

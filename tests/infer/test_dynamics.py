@@ -18,11 +18,20 @@ from marginax.infer.mcmc.adaptation import (
     DiagonalMetric,
     adaptation_windows,
     add_to_moments,
+    metric_sqrt_of,
     no_moments,
-    root_of,
 )
-from marginax.infer.mcmc.hamiltonian import Motion, integrate, leapfrog, place_at
-from marginax.infer.mcmc.microcanonical import isokinetic_step, kick, refresh, unit
+from marginax.infer.mcmc.integrators import (
+    IntegratorState,
+    integrate,
+    isokinetic_step,
+    kick,
+    leapfrog,
+    refresh,
+    state_at,
+    unit,
+)
+from marginax.infer.mcmc.sampler import Tuning
 
 
 def quartic(position):
@@ -30,9 +39,9 @@ def quartic(position):
     return jax.value_and_grad(lambda q: -jnp.sum(q**4) / 4 - 0.5 * jnp.sum(q**2) - 0.3 * q[0] * q[1])(position)
 
 
-def start_at(key: int, dtype, size: int = 5) -> Motion:
+def start_at(key: int, dtype, size: int = 5) -> IntegratorState:
     position = 0.5 * jax.random.normal(jax.random.key(key), (size,), dtype)
-    return Motion(place_at(quartic, position), jax.random.normal(jax.random.key(key + 1), (size,), dtype))
+    return IntegratorState(state_at(quartic, position), jax.random.normal(jax.random.key(key + 1), (size,), dtype))
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("float64", 1e-10)])
@@ -40,13 +49,13 @@ def start_at(key: int, dtype, size: int = 5) -> Motion:
 def test_leapfrog_is_reversible(dtype, tolerance, dense):
     with jax.enable_x64(dtype == "float64"):
         start = start_at(0, dtype)
-        root = jnp.asarray(np.linspace(0.5, 1.5, 5), dtype)
-        root = jnp.diag(root) + 0.1 * jnp.tril(jnp.ones((5, 5), dtype), -1) if dense else root
-        there = integrate(quartic, start, 0.1, root, 25)
-        back = integrate(quartic, there, -0.1, root, 25)
-        assert there.place.position.dtype == dtype
-        assert np.abs(there.place.position - start.place.position).max() > 0.1
-        np.testing.assert_allclose(back.place.position, start.place.position, atol=tolerance)
+        metric_sqrt = jnp.asarray(np.linspace(0.5, 1.5, 5), dtype)
+        metric_sqrt = jnp.diag(metric_sqrt) + 0.1 * jnp.tril(jnp.ones((5, 5), dtype), -1) if dense else metric_sqrt
+        there = integrate(quartic, start, 0.1, metric_sqrt, 25)
+        back = integrate(quartic, there, -0.1, metric_sqrt, 25)
+        assert there.state.position.dtype == dtype
+        assert np.abs(there.state.position - start.state.position).max() > 0.1
+        np.testing.assert_allclose(back.state.position, start.state.position, atol=tolerance)
         np.testing.assert_allclose(back.velocity, start.velocity, atol=tolerance)
 
 
@@ -67,23 +76,23 @@ def test_leapfrog_keeps_volume():
         start = start_at(4, "float64", size=2)
 
         def flow(state):
-            motion = Motion(place_at(quartic, state[:2]), state[2:])
-            end = leapfrog(quartic, motion, 0.3, jnp.asarray([0.7, 1.4]))
-            return jnp.concatenate([end.place.position, end.velocity])
+            start_state = IntegratorState(state_at(quartic, state[:2]), state[2:])
+            end = leapfrog(quartic, start_state, 0.3, jnp.asarray([0.7, 1.4]))
+            return jnp.concatenate([end.state.position, end.velocity])
 
-        jacobian = jax.jacfwd(flow)(jnp.concatenate([start.place.position, start.velocity]))
+        jacobian = jax.jacfwd(flow)(jnp.concatenate([start.state.position, start.velocity]))
         assert abs(np.linalg.det(jacobian) - 1) < 1e-12
 
 
 def test_microcanonical_step_is_reversible_and_keeps_unit_speed():
     with jax.enable_x64(True):
         start = start_at(6, "float64")
-        start = Motion(start.place, unit(start.velocity))
-        root = jnp.asarray(np.linspace(0.5, 1.5, 5))
-        end, error = isokinetic_step(quartic, start, 0.4, root)
-        turned, undone = isokinetic_step(quartic, Motion(end.place, -end.velocity), 0.4, root)
+        start = IntegratorState(start.state, unit(start.velocity))
+        metric_sqrt = jnp.asarray(np.linspace(0.5, 1.5, 5))
+        end, error = isokinetic_step(quartic, start, 0.4, metric_sqrt)
+        turned, undone = isokinetic_step(quartic, IntegratorState(end.state, -end.velocity), 0.4, metric_sqrt)
         assert abs(jnp.linalg.norm(end.velocity) - 1) < 1e-12
-        np.testing.assert_allclose(turned.place.position, start.place.position, atol=1e-12)
+        np.testing.assert_allclose(turned.state.position, start.state.position, atol=1e-12)
         np.testing.assert_allclose(turned.velocity, -start.velocity, atol=1e-12)
         assert abs(error + undone) < 1e-10
 
@@ -91,7 +100,7 @@ def test_microcanonical_step_is_reversible_and_keeps_unit_speed():
 def test_microcanonical_energy_error_is_of_third_order_per_step():
     with jax.enable_x64(True):
         start = start_at(8, "float64")
-        start = Motion(start.place, unit(start.velocity))
+        start = IntegratorState(start.state, unit(start.velocity))
         errors = [abs(float(isokinetic_step(quartic, start, h, jnp.ones(5))[1])) for h in (0.2, 0.1, 0.05)]
         assert all(6.5 < a / b < 9.5 for a, b in itertools.pairwise(errors)), errors
 
@@ -132,11 +141,11 @@ def flat_problem():
 
 def test_langevin_acceptance_equals_the_ratio_of_densities_and_proposals():
     _, density, log_density = flat_problem()
-    step_size, root = 0.7, jnp.asarray([0.5, 1.0, 1.5, 0.8])
-    place = place_at(density, jnp.asarray([0.3, -0.5, 1.0, 0.2]))
-    _, info, _ = MALA().move(density, place, jnp.asarray(step_size), root, None, key=jax.random.key(3))
+    step_size, metric_sqrt = 0.7, jnp.asarray([0.5, 1.0, 1.5, 0.8])
+    start_state = state_at(density, jnp.asarray([0.3, -0.5, 1.0, 0.2]))
+    _, info, _ = MALA().move(density, start_state, Tuning(jnp.asarray(step_size), metric_sqrt), key=jax.random.key(3))
     noise = normal(jax.random.key(3), (4,))
-    variance = (step_size * root) ** 2
+    variance = (step_size * metric_sqrt) ** 2
 
     def drift(q):
         return q + 0.5 * variance * jax.grad(log_density)(q)
@@ -144,8 +153,8 @@ def test_langevin_acceptance_equals_the_ratio_of_densities_and_proposals():
     def log_q(to, start):
         return -0.5 * jnp.sum((to - drift(start)) ** 2 / variance)
 
-    start = place.position
-    proposal = drift(start) + step_size * root * noise
+    start = start_state.position
+    proposal = drift(start) + step_size * metric_sqrt * noise
     ratio = log_density(proposal) - log_density(start) + log_q(start, proposal) - log_q(proposal, start)
     assert abs(float(info.acceptance) - float(jnp.exp(jnp.minimum(0.0, ratio)))) < 1e-5
 
@@ -169,11 +178,11 @@ def test_no_u_turn_trajectories_are_those_of_blackjax():
         return jax.lax.scan(step, state, jax.random.split(key, 1500))[1]
 
     def ours(key):
-        def step(place, key):
-            place, info, _ = NUTS().move(density, place, jnp.asarray(0.35), jnp.sqrt(variances), None, key=key)
-            return place, (place.position, info.acceptance, info.num_leapfrog)
+        def step(state, key):
+            state, info, _ = NUTS().move(density, state, Tuning(jnp.asarray(0.35), jnp.sqrt(variances)), key=key)
+            return state, (state.position, info.acceptance, info.num_leapfrog)
 
-        return jax.lax.scan(step, place_at(density, ravel(problem.start)), jax.random.split(key, 1500))[1]
+        return jax.lax.scan(step, state_at(density, ravel(problem.start)), jax.random.split(key, 1500))[1]
 
     keys = jax.random.split(jax.random.key(1), 4)
     (q, a, n), (bq, ba, bn) = (jax.jit(jax.vmap(run))(keys) for run in (ours, theirs))
@@ -193,10 +202,12 @@ def test_running_moments_equal_numpy(scale):
     weight = 400 / 405
     if isinstance(scale, DiagonalMetric):
         wanted = weight * np.diag(covariance) + 1e-3 * (1 - weight)
-        np.testing.assert_allclose(root_of(moments) ** 2, wanted, rtol=1e-4)
+        np.testing.assert_allclose(metric_sqrt_of(moments) ** 2, wanted, rtol=1e-4)
     else:
-        root = np.asarray(root_of(moments))
-        np.testing.assert_allclose(root @ root.T, weight * covariance + 1e-3 * (1 - weight) * np.eye(3), rtol=1e-3)
+        metric_sqrt = np.asarray(metric_sqrt_of(moments))
+        np.testing.assert_allclose(
+            metric_sqrt @ metric_sqrt.T, weight * covariance + 1e-3 * (1 - weight) * np.eye(3), rtol=1e-3
+        )
 
 
 def test_flat_and_tree_are_inverse_to_each_other():

@@ -42,7 +42,13 @@ class Comparison:
         for i, layer in enumerate(self.trained.layers):
             given |= {f"weight_{i}": np.asarray(layer.weight), f"bias_{i}": np.asarray(layer.bias)}
         np.savez(folder / "in.npz", **given)
-        command = [python, "-m", "benchmarks.laplace_reference", str(folder / "in.npz"), str(folder / "out.npz")]
+        command = [
+            python,
+            "-m",
+            "benchmarks.harness.laplace_reference",
+            str(folder / "in.npz"),
+            str(folder / "out.npz"),
+        ]
         finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert finished.returncode == 0, finished.stderr
         with np.load(folder / "out.npz") as file:
@@ -58,8 +64,8 @@ class Comparison:
 @pytest.fixture(scope="module")
 def python(tmp_path_factory):
     """The peer's interpreter; one process at a time makes its environment."""
-    from benchmarks.entry import LAPLACE
-    from benchmarks.environments import python_of
+    from benchmarks.harness.entry import LAPLACE
+    from benchmarks.harness.environments import python_of
 
     with (tmp_path_factory.getbasetemp().parent / "laplace.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -26,7 +26,7 @@ EXACT = {
     "MALA": MALA(1500, 2500, thin=30),
     "MetropolisHastings": MetropolisHastings(4000, 2500, thin=60),
     "AdjustedMCLMC": AdjustedMCLMC(500, 2500),
-    "ParallelTempering": ParallelTempering(500, 2500, thin=3, num_temperatures=3, hottest=4.0),
+    "ParallelTempering": ParallelTempering(500, 2500, thin=3, num_temperatures=3, max_temperature=4.0),
 }
 ALL = EXACT | {"MCLMC": MCLMC(1500, 2500, thin=20)}
 QUICK = {"linear regression": testing.linear_regression(3), "logistic regression": testing.logistic_regression()}
@@ -202,7 +202,9 @@ PATIENT = {
     "MetropolisHastings": MetropolisHastings(20_000, 1500, thin=600, metric=DenseMetric()),
     "AdjustedMCLMC": AdjustedMCLMC(1000, 1500, metric=DenseMetric()),
     "MCLMC": MCLMC(8000, 1500, thin=200, energy_variance=1e-5),
-    "ParallelTempering": ParallelTempering(2000, 1500, thin=10, num_temperatures=3, hottest=4.0, path_length=60),
+    "ParallelTempering": ParallelTempering(
+        2000, 1500, thin=10, num_temperatures=3, max_temperature=4.0, num_leapfrog=60
+    ),
 }
 HARD = {
     "condition number 10^4": testing.linear_regression(50, condition_number=1e4),
@@ -230,7 +232,7 @@ def test_sampler_recovers_harder_posteriors_or_says_that_it_did_not(name, proble
         (lambda: NUTS(target_acceptance=1.0), "target_acceptance must be in"),
         (lambda: HMC(path_length=0.0), "path_length must be > 0"),
         (lambda: MCLMC(energy_variance=0.0), "energy_variance must be > 0"),
-        (lambda: ParallelTempering(hottest=1.0), "hottest must be > 1"),
+        (lambda: ParallelTempering(max_temperature=1.0), "max_temperature must be > 1"),
         (lambda: ParallelTempering(num_temperatures=1), "num_temperatures must be"),
         (lambda: MILE(validation=0.0), "validation must be in"),
     ],

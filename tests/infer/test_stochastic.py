@@ -151,7 +151,7 @@ def test_thermostat_removes_the_noise_of_batches():
     exact = underdamped(step, low, noise)
     assert exact < 0.9 * underdamped(step, friction, noise)
     budget = BUDGET | {"num_warmup": 4000, "num_samples": 4000, "thin": 10}
-    draws = draws_of(SGNHT(step_size=step, friction=friction, rate=2e-4, **budget))
+    draws = draws_of(SGNHT(step_size=step, friction=friction, coupling=2e-4, **budget))
     # The friction goes on moving a little around its fixed point, which the equation leaves out: hence 2%.
     assert abs(draws.var() / exact - 1) < 0.02
     assert abs(draws.mean() - PROBLEM.mean[0]) < 0.02 * np.sqrt(VARIANCE)
@@ -237,7 +237,7 @@ def test_training_comes_first_unless_a_start_is_given():
         (lambda: SGLD(step_size=-1.0), "step_size must be > 0"),
         (lambda: SGLD(temperature=-1.0), "temperature must be >= 0"),
         (lambda: SGHMC(friction=0.0), "friction must be in"),
-        (lambda: SGNHT(rate=0.0), "rate must be > 0"),
+        (lambda: SGNHT(coupling=0.0), "coupling must be > 0"),
         (lambda: PolynomialDecay(0.1, power=0.3), "power must be in"),
         (lambda: PreconditionedSGLD(decay=1.0), "decay must be in"),
         (lambda: CyclicalSGMCMC(explore=1.0), "explore must be in"),

@@ -19,7 +19,7 @@ import safetensors.numpy
 
 import marginax as mx
 from marginax.files import FileError, read_bundle, register
-from marginax.infer import AbstractHook, AbstractMethod, Phase, Verdict, _driver
+from marginax.infer import AbstractHook, AbstractMethod, Phase, Verdict, driver
 from marginax.posterior import Draws
 
 
@@ -178,7 +178,7 @@ def test_a_dropped_chain_leaves_no_gap_in_the_mapped_draws(tmp_path):
 
 
 def test_draws_that_do_not_fit_are_refused_before_they_are_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(_driver, "_available_memory", lambda: 1000)
+    monkeypatch.setattr(driver, "_available_memory", lambda: 1000)
     with pytest.raises(MemoryError, match=r"GiB of memory are free: pass directory=.*thin="):
         fit()
     usage = shutil.disk_usage(tmp_path)
@@ -288,7 +288,6 @@ import os, signal, sys
 sys.path.insert(0, {folder!r})
 import test_streaming as streaming
 from marginax.files import GrowingFile, disk
-from marginax.infer import _checkpoint
 import marginax.files.growing as growing
 
 place, number = {place!r}, {number}
@@ -385,8 +384,8 @@ import os, sys, threading, time
 sys.path.insert(0, {folder!r})
 import test_streaming as streaming
 import jax
-from marginax.infer import _driver
-_driver._MOST_BYTES = {most_bytes}
+from marginax.infer import driver
+driver._MOST_BYTES = {most_bytes}
 
 def anonymous():  # bytes of this process that no file stands behind
     with open("/proc/self/status") as file:
@@ -395,14 +394,14 @@ def anonymous():  # bytes of this process that no file stands behind
 model, data = streaming.small({width})
 streaming.mx.fit(model, data, streaming.Walk(1, 1), key=0, progress=False)  # what the libraries themselves take
 first, peak, chunk = None, 0, 0
-real = _driver.run_chunk
+real = driver.run_chunk
 def watched(*args):
     global first, chunk
     first = anonymous() if first is None else first
     result = real(*args)
     chunk = max(chunk, sum(leaf.nbytes for leaf in jax.tree.leaves(result[2])))
     return result
-_driver.run_chunk = watched
+driver.run_chunk = watched
 def sample():
     global peak
     while True:

@@ -57,7 +57,7 @@ def bound(problem: testing.LinearGaussian, mean: np.ndarray, covariance: np.ndar
     ids=["plain", "local", "flipout"],
 )
 def test_mean_field_finds_the_closed_form_optimum(problem, estimator):
-    method = VI(estimator=estimator, num_epochs=20_000, num_samples=64, **CALM)
+    method = VI(estimator=estimator, num_epochs=20_000, num_particles=64, **CALM)
     mean, covariance = flat_moments(mx.fit(problem.model, problem.data, method, key=0))
     spread = np.sqrt(np.diag(problem.covariance))
     assert (np.abs(mean - problem.mean) < 0.01 * spread).all()
@@ -71,7 +71,7 @@ def test_mean_field_finds_the_closed_form_optimum(problem, estimator):
 )
 def test_a_family_that_holds_the_posterior_reaches_the_evidence(family, tolerance):
     problem = testing.linear_regression(3, condition_number=20.0)
-    method = VI(family, divergence=StickingTheLanding(), num_epochs=10_000, num_samples=4, **CALM)
+    method = VI(family, divergence=StickingTheLanding(), num_epochs=10_000, num_particles=4, **CALM)
     mean, covariance = flat_moments(mx.fit(problem.model, problem.data, method, key=0))
     assert abs(bound(problem, mean, covariance) - problem.log_evidence) < tolerance
     np.testing.assert_allclose(covariance, problem.covariance, rtol=0.05, atol=0.02 * problem.covariance.max())
@@ -81,7 +81,7 @@ def test_a_family_that_holds_the_posterior_reaches_the_evidence(family, toleranc
 def test_minibatches_and_their_divergence_leave_the_optimum_where_it_is():
     """The divergence is counted once for all data, whatever the size of the batches; a last batch that is short too."""
     problem = testing.linear_layer(3, num_examples=103, condition_number=5.0)
-    method = VI(num_epochs=3000, num_samples=8, kl_warmup=0.1, batch_size=20, optimiser=Adam(1e-2))
+    method = VI(num_epochs=3000, num_particles=8, kl_warmup=0.1, batch_size=20, optimiser=Adam(1e-2))
     mean, covariance = flat_moments(mx.fit(problem.model, problem.data, method, key=0))
     assert (np.abs(mean - problem.mean) < 0.05 * np.sqrt(np.diag(problem.covariance))).all()
     np.testing.assert_allclose(np.diag(covariance), 1 / np.diag(problem.precision), rtol=0.05)
@@ -96,7 +96,7 @@ def test_halving_shares_out_the_divergence_as_published():
 
 def test_temperature_scales_the_covariance():
     problem = testing.linear_layer(3, condition_number=5.0)
-    method = VI(num_epochs=8000, num_samples=8, temperature=0.25, **CALM)
+    method = VI(num_epochs=8000, num_particles=8, temperature=0.25, **CALM)
     _, covariance = flat_moments(mx.fit(problem.model, problem.data, method, key=0))
     np.testing.assert_allclose(np.diag(covariance), 0.25 / np.diag(problem.precision), rtol=0.02)
 
@@ -294,7 +294,7 @@ def test_a_flow_bends_where_a_normal_cannot():
     )
     bounds = {}
     for family in (MeanField(), Flow(4)):
-        method = VI(family, num_epochs=6000, num_samples=8, batch_size=None, kl_warmup=0.1, optimiser=Adam(5e-3))
+        method = VI(family, num_epochs=6000, num_particles=8, batch_size=None, kl_warmup=0.1, optimiser=Adam(5e-3))
         posterior = mx.fit(model, (x, np.ones(4)), method, key=0)
         bounds[type(family).__name__] = posterior.record.info["train"]["elbo"][0, -1000:].mean()
     assert bounds["Flow"] > bounds["MeanField"] + 0.1
@@ -304,7 +304,7 @@ def test_a_flow_bends_where_a_normal_cannot():
     ("make", "match"),
     [
         (lambda: VI(FullRank(), estimator=Flipout()), "needs weights with independent noise"),
-        (lambda: VI(num_samples=0), "num_samples must be an int >= 1"),
+        (lambda: VI(num_particles=0), "num_particles must be an int >= 1"),
         (lambda: VI(kl_warmup=1.5), r"kl_warmup must be in \[0, 1\)"),
         (lambda: VI(temperature=0.0), "temperature must be > 0"),
         (lambda: VI(optimiser=mx.infer.LBFGS()), "optimiser must be Adam"),

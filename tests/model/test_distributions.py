@@ -8,8 +8,8 @@ import pytest
 import scipy.stats as st
 from scipy.special import gammaln
 
+from marginax.model import Outcome, tails
 from marginax.model import distributions as d
-from marginax.model import tails
 
 Q = np.array([1e-6, 1e-3, 0.05, 0.3, 0.5, 0.7, 0.95, 0.999])
 LOCS, SCALES = [-3e3, 0.0, 2.5], [1e-6, 0.3, 1.0, 1e5]

@@ -17,7 +17,8 @@ from tests.infer import test_dynamics as dynamics
 from tests.infer import test_stochastic as laws
 
 import marginax as mx
-from marginax import _random, testing
+from marginax import testing
+from marginax._kernels import random
 from marginax.data import FullBatch, Minibatches
 from marginax.infer import (
     HMC,
@@ -30,22 +31,11 @@ from marginax.infer import (
     ControlVariates,
     MetropolisHastings,
     ParallelTempering,
-    _adaptation,
-    _hamiltonian,
-    _microcanonical,
-    _sampler,
-    _stochastic,
-    hmc,
-    mala,
-    metropolis,
-    nuts,
-    sghmc,
-    sgld,
-    sgnht,
-    tempering,
 )
 from marginax.infer.flat import density_of
-from marginax.infer.mcmc.hamiltonian import Motion, place_at
+from marginax.infer.mcmc import adaptation, hmc, integrators, mala, metropolis, nuts, sampler, tempering
+from marginax.infer.mcmc.integrators import IntegratorState, state_at
+from marginax.infer.sgmcmc import diffusion, sghmc, sgld, sgnht
 from marginax.model import Model
 from marginax.model.likelihoods import real
 
@@ -76,7 +66,7 @@ def check_momentum_law() -> None:
 def check_thermostat() -> None:
     """Velocities settle at the temperature that was asked for, whatever the noise of batches."""
     step = 0.1 * laws.VARIANCE
-    method = SGNHT(step_size=step, rate=2e-3, **SETTLED)
+    method = SGNHT(step_size=step, coupling=2e-3, **SETTLED)
     model = laws.PROBLEM.model
     posterior = mx.fit(model, laws.independent(), method, key=0, num_chains=16, init=model.network)
     warmth = posterior.record.info["sample"]["temperature"].mean()
@@ -84,13 +74,13 @@ def check_thermostat() -> None:
 
 
 def check_energy_with_a_dense_scale() -> None:
-    """BlundellWeights the step quarters the energy error, also in stretched coordinates."""
+    """Halving the step quarters the energy error, also in stretched coordinates."""
     with jax.enable_x64(True):
         start = dynamics.start_at(2, "float64")
-        root = jnp.diag(jnp.linspace(0.5, 1.5, 5)) + 0.4 * jnp.tril(jnp.ones((5, 5)), -1)
+        metric_sqrt = jnp.diag(jnp.linspace(0.5, 1.5, 5)) + 0.4 * jnp.tril(jnp.ones((5, 5)), -1)
 
         def error(step_size: float, num_steps: int) -> float:
-            end = _hamiltonian.integrate(dynamics.quartic, start, step_size, root, num_steps)
+            end = integrators.integrate(dynamics.quartic, start, step_size, metric_sqrt, num_steps)
             return abs(float(end.energy - start.energy))
 
         ratio = error(0.02, 50) / error(0.01, 100)
@@ -107,30 +97,31 @@ def check_chains() -> None:
 
 def check_unit_speed() -> None:
     """MCLMC heads on at unit speed after its direction was refreshed; its moments do not tell."""
-    start = _microcanonical.unit(jnp.ones(5))
-    speed = jnp.linalg.norm(_microcanonical.refresh(start, jnp.arange(5.0), jnp.asarray(0.3), jnp.asarray(1.0)))
+    start = integrators.unit(jnp.ones(5))
+    speed = jnp.linalg.norm(integrators.refresh(start, jnp.arange(5.0), jnp.asarray(0.3), jnp.asarray(1.0)))
     assert abs(speed - 1) < 1e-6, f"the chain moves at speed {speed:.3f}"
 
 
 UNIT_SCALE = np.linalg.cholesky(REGRESSION.covariance)
 
 
-def check_moves(method: Any, step_size: float, root: np.ndarray = UNIT_SCALE) -> None:
+def check_moves(method: Any, step_size: float, metric_sqrt: np.ndarray = UNIT_SCALE) -> None:
     """Independent draws from the posterior are still that after a few moves with a long step."""
     batch = FullBatch(REGRESSION.data).batch(0, key=jax.random.key(0))
 
     @jax.jit
     def run(key: Any) -> Any:
         density = density_of(REGRESSION.model, batch, REGRESSION.start)
-        scale = jnp.asarray(root, jnp.float32)
+        scale = jnp.asarray(metric_sqrt, jnp.float32)
         starting, moving = jax.random.split(key)
         position = jnp.asarray(REGRESSION.mean, jnp.float32) + UNIT_SCALE @ jax.random.normal(starting, (3,))
 
-        def move(place: Any, key: Any) -> Any:
-            extra = hmc.first_path_length(place.position, 1.5)
-            return method.move(density, place, jnp.asarray(step_size), scale, extra, key=key)[0], None
+        def move(state: Any, key: Any) -> Any:
+            extra = hmc.first_path_length(state.position, 1.5)
+            tuning = sampler.Tuning(jnp.asarray(step_size), scale, extra)
+            return method.move(density, state, tuning, key=key)[0], None
 
-        return jax.lax.scan(move, place_at(density, position), jax.random.split(moving, 4))[0].position
+        return jax.lax.scan(move, state_at(density, position), jax.random.split(moving, 4))[0].position
 
     draws = np.asarray(jax.vmap(run)(jax.random.split(jax.random.key(1), 20_000)))
     testing.assert_moments_match(draws[:, None], REGRESSION.mean, REGRESSION.covariance, name="after some moves")
@@ -183,24 +174,24 @@ def always_small(key, index, *, stream=0):
 
 
 def always_forward(key, index, *, stream=0):
-    return always_small(key, index) if stream == nuts._DIRECTIONS else _random.uniform(key, index, stream=stream)
+    return always_small(key, index) if stream == nuts._DIRECTIONS else random.uniform(key, index, stream=stream)
 
 
 def drawn_once(key, shape=(), dtype=float, *, stream=0):
     del key
-    return _random.normal(jax.random.key(0), shape, dtype, stream=stream)
+    return random.normal(jax.random.key(0), shape, dtype, stream=stream)
 
 
 def same_noise_every_step(key, tree):
     del key
-    return _random.normal_like(jax.random.key(0), tree)
+    return random.normal_like(jax.random.key(0), tree)
 
 
 def noise_times(factor: float):
-    return lambda key, tree: jax.tree.map(lambda leaf: factor * leaf, _random.normal_like(key, tree))
+    return lambda key, tree: jax.tree.map(lambda leaf: factor * leaf, random.normal_like(key, tree))
 
 
-def same_key_every_step(self, model, state, batch, *, key, _original=_sampler.AbstractSampler.step):
+def same_key_every_step(self, model, state, batch, *, key, _original=sampler.AbstractSampler.step):
     del key
     return _original(self, model, state, batch, key=jax.random.key(7))
 
@@ -231,18 +222,18 @@ def without_jacobian(prior, log_scale):
 # ---- Hamiltonian dynamics
 
 
-def full_first_kick(density, motion, step_size, root):
-    velocity = motion.velocity + step_size * _adaptation.stretch_gradient(root, motion.place.gradient)
-    place = place_at(density, motion.place.position + step_size * _adaptation.stretch(root, velocity))
-    return Motion(place, velocity)
+def full_first_kick(density, start, step_size, metric_sqrt):
+    velocity = start.velocity + step_size * adaptation.apply_sqrt_transposed(metric_sqrt, start.state.gradient)
+    state = state_at(density, start.state.position + step_size * adaptation.apply_sqrt(metric_sqrt, velocity))
+    return IntegratorState(state, velocity)
 
 
-def not_transposed(root, gradient):
-    return root * gradient if root.ndim == 1 else root @ gradient
+def not_transposed(metric_sqrt, gradient):
+    return metric_sqrt * gradient if metric_sqrt.ndim == 1 else metric_sqrt @ gradient
 
 
-def downhill(root, gradient, _original=_adaptation.stretch_gradient):
-    return -_original(root, gradient)
+def downhill(metric_sqrt, gradient, _original=adaptation.apply_sqrt_transposed):
+    return -_original(metric_sqrt, gradient)
 
 
 def old_and_new_alike(tree, branch, forward, draw, _original=nuts._joined):
@@ -264,7 +255,7 @@ def exchange_without_test(betas, log_likelihoods, draws, parity, _original=tempe
 # ---- microcanonical dynamics
 
 
-def kick_of_full_rank(direction, gradient, step_size, _original=_microcanonical.kick):
+def kick_of_full_rank(direction, gradient, step_size, _original=integrators.kick):
     share = max(direction.size - 1, 1) / direction.size
     turned, gained = _original(direction, gradient, share * step_size)
     return turned, gained / share
@@ -277,7 +268,7 @@ def unnormalised(direction, noise, step_size, length):
 # ---- stochastic gradients
 
 
-def negative_gradient(self, model, state, batch, _original=_stochastic.AbstractStochasticSampler.gradient):
+def negative_gradient(self, model, state, batch, _original=diffusion.AbstractStochasticSampler.gradient):
     value, gradient = _original(self, model, state, batch)
     return value, jax.tree.map(jnp.negative, gradient)
 
@@ -287,25 +278,22 @@ def squared_temperature(self, model, state, batch, *, key):
     return self.move(model, state, batch, step_size, self.temperature**2, key=key)
 
 
-def anchor_without_prior(
-    self, model, state, batch, *, key, _original=_stochastic.AbstractStochasticSampler.anchor_step
-):
+def anchor_without_prior(self, model, state, batch, *, key, _original=diffusion.AbstractStochasticSampler.anchor_step):
     new, info = _original(self, model, state, batch, key=key)
     prior = jax.grad(model.log_prior)(state.params)
     lacking = jax.tree.map(lambda g, p: g - jnp.where(state.anchor.count == 0, p, 0.0), new.anchor.gradient, prior)
     return eqx.tree_at(lambda s: s.anchor.gradient, new, lacking), info
 
 
-def heats_when_hot(self, model, state, batch, step_size, temperature, *, key, _original=sgnht.SGNHT.move):
-    new, info = _original(self, model, state, batch, step_size, temperature, key=key)
-    friction = 2.0 * state.memory.friction - new.memory.friction
-    return eqx.tree_at(lambda s: s.memory.friction, new, friction), info
+def heats_when_hot(self, params, memory, gradient, step_size, temperature, key, _original=sgnht.SGNHT.update):
+    params, new, info = _original(self, params, memory, gradient, step_size, temperature, key)
+    return params, eqx.tree_at(lambda m: m.friction, new, 2.0 * memory.friction - new.friction), info
 
 
 OFF = "more than 4.9 standard errors off"
 
 ENERGY = "energy error .* times smaller"
-SAMPLER, STOCHASTIC = _sampler.AbstractSampler, _stochastic.AbstractStochasticSampler
+SAMPLER, STOCHASTIC = sampler.AbstractSampler, diffusion.AbstractStochasticSampler
 
 BUGS = [
     Bug("Metropolis accepts everything", metropolis, "uniform", always_small, "Metropolis moves", OFF),
@@ -313,25 +301,32 @@ BUGS = [
     Bug("MALA draws velocity and accept from one stream", mala, "_ACCEPT", 0, "MALA moves", OFF),
     Bug("MALA never accepts", mala, "acceptance_of", never_accepts, "chains", OFF),
     Bug("the key is the same at every step", SAMPLER, "step", same_key_every_step, "chains", OFF),
-    Bug("adaptation never ends", _sampler, "choose", adapts_for_ever, "chains", "step size moves"),
+    Bug("adaptation never ends", sampler, "choose", adapts_for_ever, "chains", "step size moves"),
     Bug("HMC never refreshes its momentum", hmc, "normal", drawn_once, "HMC moves", OFF),
-    Bug("leapfrog begins with a full kick", _hamiltonian, "leapfrog", full_first_kick, "reversible", "Not equal"),
-    Bug("gradient has the wrong sign", _hamiltonian, "stretch_gradient", downhill, "energy, dense scale", ENERGY),
-    Bug("root is not transposed", _hamiltonian, "stretch_gradient", not_transposed, "energy, dense scale", ENERGY),
+    Bug("leapfrog begins with a full kick", integrators, "leapfrog", full_first_kick, "reversible", "Not equal"),
+    Bug("gradient has the wrong sign", integrators, "apply_sqrt_transposed", downhill, "energy, dense scale", ENERGY),
+    Bug(
+        "metric square root is not transposed",
+        integrators,
+        "apply_sqrt_transposed",
+        not_transposed,
+        "energy, dense scale",
+        ENERGY,
+    ),
     Bug("NUTS ignores energy between halves", nuts, "_joined", old_and_new_alike, "NUTS moves", OFF),
     Bug("NUTS only goes forward", nuts, "uniform", always_forward, "NUTS turns", OFF),
     Bug("NUTS overlooks turns within", nuts, "_any_turn", never_turns_within, "NUTS turns", OFF),
     Bug("Jacobian of the noise scale is missing", real, "log_prior_of_log", without_jacobian, "learned noise", OFF),
     Bug("replicas are exchanged without a test", tempering, "exchange", exchange_without_test, "tempering", OFF),
-    Bug("kick has rank d", _microcanonical, "kick", kick_of_full_rank, "adjusted MCLMC moves", OFF),
-    Bug("direction is not renormalised", _microcanonical, "refresh", unnormalised, "unit speed", "moves at speed"),
+    Bug("kick has rank d", integrators, "kick", kick_of_full_rank, "adjusted MCLMC moves", OFF),
+    Bug("direction is not renormalised", integrators, "refresh", unnormalised, "unit speed", "moves at speed"),
     Bug("N/B is missing", Model, "scaled_log_likelihood", unscaled, "SGLD", OFF),
     Bug("SGLD goes downhill", STOCHASTIC, "gradient", negative_gradient, "SGLD", "became NaN"),
     Bug("SGLD noise is that of a doubled step", sgld, "normal_like", noise_times(2**0.5), "SGLD", OFF),
     Bug("SGLD noise is the same at every step", sgld, "normal_like", same_noise_every_step, "SGLD", OFF),
     Bug("temperature is squared", STOCHASTIC, "step", squared_temperature, "SGLD, cold", OFF),
     Bug("SGHMC noise lacks the friction", sghmc, "normal_like", noise_times(2**0.5), "SGHMC", OFF),
-    Bug("thermostat has the wrong sign", sgnht.SGNHT, "move", heats_when_hot, "thermostat", "temperature|NaN"),
+    Bug("thermostat has the wrong sign", sgnht.SGNHT, "update", heats_when_hot, "thermostat", "temperature|NaN"),
     Bug("anchor lacks the prior", STOCHASTIC, "anchor_step", anchor_without_prior, "control variates", OFF),
 ]
 

@@ -13,7 +13,8 @@ from tests.infer import test_variational as variational
 from tests.nets import test_noise as noise
 
 from marginax import testing
-from marginax.infer import LocalReparameterisation, MCDropout, divergences, ivon, svgd
+from marginax.infer import LocalReparameterisation, MCDropout, svgd
+from marginax.infer.vi import divergences, ivon
 from marginax.model import Model, priors
 from marginax.nets import noise as rules
 from marginax.posterior import stochastic

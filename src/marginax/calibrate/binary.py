@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import special
 
+from marginax._extras import require
 from marginax.calibrate.calibrator import AbstractClassCalibrator, AbstractRecalibration, read_labels, read_log_probs
 from marginax.files import register
 
@@ -121,13 +122,13 @@ class Isotonic(AbstractRecalibration):
     """
 
     def fit(self, prediction: Any, y: Any) -> IsotonicCalibrator:
-        from sklearn.isotonic import IsotonicRegression
+        isotonic = require("sklearn.isotonic")
 
         log_probs, labels = read_log_probs(prediction), read_labels(prediction, y)
         happened = _happened(labels, log_probs.shape[1])
         knots, values = [], []
         for probs, truth in zip(np.exp(_events(log_probs)[0]).T, happened.T, strict=True):
-            found = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(probs, truth)
+            found = isotonic.IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(probs, truth)
             knots.append(np.asarray(found.X_thresholds_, np.float64))
             values.append(np.asarray(found.y_thresholds_, np.float64))
         return IsotonicCalibrator(tuple(knots), tuple(values), log_probs.shape[1])

@@ -1,5 +1,9 @@
 """The command line. Imports of what computes wait inside the commands, so that help comes at once."""
 
+from marginax._extras import require
+
+require("typer")
+
 import typer
 
 from marginax.cli.about import demo, doctor, methods, version

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from marginax._extras import require
 from marginax.cli.output import Debug, Json, Output, Quiet, table
 
 _PACKAGES = (
@@ -12,13 +13,13 @@ _PACKAGES = (
     "jaxlib",
     "equinox",
     "optax",
-    "blackjax",
-    "numpyro",
-    "arviz",
-    "scikit-learn",
-    "pandas",
     "numpy",
     "scipy",
+    "numpyro",
+    "arviz",
+    "matplotlib",
+    "scikit-learn",
+    "pandas",
 )
 
 
@@ -31,8 +32,7 @@ def demo(
     """Ten measurements, a gap, and the question what y is at x = 7: every method answers, side by side."""
     output = Output(quiet, json, debug)
     with output.speaking():
-        from marginax import demo as experiment
-
+        experiment = require("marginax.demo")
         with output.counting("fitting", experiment.num_methods()) as advance:
             answers = experiment.run(out, done=advance)
         rows = [answer.row() for answer in answers]
@@ -53,11 +53,9 @@ def methods(quiet: Quiet = False, json: Json = False, debug: Debug = False) -> N
     """What exists, when to use it, and what it costs."""
     output = Output(quiet, json, debug)
     with output.speaking():
-        from rich.table import Table
-
         from marginax.infer.catalogue import catalogue
 
-        shown = Table("method", "use it when", "cost")
+        shown = require("rich.table").Table("method", "use it when", "cost")
         for entry in catalogue():
             shown.add_row(entry.name, entry.use_when, entry.cost)
         values = [{"name": e.name, "use_when": e.use_when, "cost": e.cost} for e in catalogue()]
@@ -71,7 +69,6 @@ def doctor(quiet: Quiet = False, json: Json = False, debug: Debug = False) -> No
         import os
         import platform
         import shutil
-        from importlib import metadata
 
         import jax
 
@@ -86,7 +83,7 @@ def doctor(quiet: Quiet = False, json: Json = False, debug: Debug = False) -> No
         facts = {
             "marginax": __version__,
             "python": platform.python_version(),
-            **{name: metadata.version(name) for name in _PACKAGES},
+            **{name: _version(name) for name in _PACKAGES},
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
             "devices": ", ".join(devices),
             "cores": f"{cores} of {os.cpu_count()}",
@@ -102,6 +99,15 @@ def doctor(quiet: Quiet = False, json: Json = False, debug: Debug = False) -> No
         output.result(values, "\n".join(f"{name:<14} {text}" for name, text in rows))
         if not good:
             raise typer.Exit(1)
+
+
+def _version(name: str) -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def version() -> None:

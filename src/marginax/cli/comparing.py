@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from marginax.cli.fitting import Data, Target, Task, widths
+from marginax.cli.fitting import Data, Likelihood, Target, Task, read_with_task, widths
 from marginax.cli.output import INTERRUPTED, Debug, Json, Output, Quiet, table
 
 _COLUMNS = ("method", "accuracy", "rmse", "nll", "ece", "coverage", "seconds")  # what 80 columns hold
@@ -18,6 +18,7 @@ def compare(
     data: Data,
     target: Target,
     methods: Annotated[str, typer.Option("--methods", "-m", help="Names from `marginax methods`.")] = _METHODS,
+    likelihood: Likelihood = None,
     seconds: Annotated[float | None, typer.Option(help="For each method; else each takes what it needs.")] = None,
     out: Annotated[Path | None, typer.Option(help="Directory of the comparison; else DATA-comparison.")] = None,
     task: Task = None,
@@ -37,18 +38,16 @@ def compare(
         from marginax import evaluate
         from marginax.cli.judging import scores_as_json, targets_of
         from marginax.cli.runs import free_directory, split
-        from marginax.data import read_table
-        from marginax.estimators import BayesianClassifier, BayesianRegressor, method_named
+        from marginax.estimators import method_named
         from marginax.report import write_comparison
 
         names = [name.strip() for name in methods.split(",") if name.strip()]
         chosen = [method_named(name) for name in names]
-        found = read_table(data, target, task=task)
+        kind, given, found = read_with_task(data, target, task, likelihood)
         for note in found.notes:
             output.note(note)
         held_out = split(found.y, task=str(found.task), fraction=test_fraction, seed=seed)
-        kind = BayesianRegressor if found.task == "regression" else BayesianClassifier
-        estimator = kind(hidden=widths(hidden), random_state=seed)
+        estimator = kind(hidden=widths(hidden), likelihood=given, random_state=seed)
         model, arrays = estimator.prepare(found.x[~held_out], found.y[~held_out])
         test = (estimator.encoder_.encode(found.x[held_out]), targets_of(estimator, found.y[held_out]))
         rows = f"{held_out.sum():,} of {len(held_out):,} rows, chosen at random with seed {seed}, are held out."

@@ -14,6 +14,9 @@ from marginax.cli.output import INTERRUPTED, Debug, Json, Output, Quiet, table
 Data = Annotated[Path, typer.Argument(help="A table: CSV or the like, with a header.", show_default=False)]
 Target = Annotated[str, typer.Option("--target", "-t", help="The column to predict.", show_default=False)]
 Task = Annotated[str | None, typer.Option(help="regression or classification; else what the target looks like.")]
+Likelihood = Annotated[
+    str | None, typer.Option("--likelihood", "-l", help="gaussian, student_t, poisson, ...; else that of the task.")
+]
 RunPath = Annotated[Path, typer.Argument(help="A directory that `marginax fit` made.", show_default=False)]
 
 
@@ -21,6 +24,7 @@ def fit(
     data: Data,
     target: Target,
     method: Annotated[str, typer.Option("--method", "-m", help="auto, or a name from `marginax methods`.")] = "auto",
+    likelihood: Likelihood = None,
     out: Annotated[Path | None, typer.Option(help="Directory of the run, new or empty; else DATA-run.")] = None,
     task: Task = None,
     test_fraction: Annotated[float, typer.Option(help="Rows to hold out, at random, to judge by.")] = 0.2,
@@ -38,19 +42,21 @@ def fit(
     """
     output = Output(quiet, json, debug)
     with output.speaking():
-        from marginax.cli.runs import FIT, HeldOut, free_directory, has_begun, split
-        from marginax.data import read_table
-        from marginax.estimators import BayesianClassifier, BayesianRegressor
+        from marginax.cli.runs import FIT, HeldOut, fit_of, free_directory, split
 
         if not 0 < level < 1:
             raise ValueError(f"--level must be strictly between 0 and 1, got {level:g}")
-        found = read_table(data, target, task=task)
+        kind, given, found = read_with_task(data, target, task, likelihood)
         for note in found.notes:
             output.note(note)
         held_out = split(found.y, task=str(found.task), fraction=test_fraction, seed=seed)
-        kind = BayesianRegressor if found.task == "regression" else BayesianClassifier
         estimator = kind(
-            method=method, hidden=widths(hidden), num_chains=chains, random_state=seed, progress=output.progress
+            method=method,
+            hidden=widths(hidden),
+            likelihood=given,
+            num_chains=chains,
+            random_state=seed,
+            progress=output.progress,
         )
         directory = out or free_directory(data)
         rows = f"{held_out.sum():,} of {len(held_out):,} rows, chosen at random with seed {seed}, are held out."
@@ -62,10 +68,22 @@ def fit(
             with _interruptible(directory):
                 estimator.fit(found.x[~held_out], found.y[~held_out], directory=directory / FIT)
         finally:
-            if not has_begun(directory):
+            if not fit_of(directory).exists:
                 kept.remove(directory)
         output.note(estimator.reason_)
         _finish(estimator, kept, directory, output)
+
+
+def read_with_task(data: Path, target: str, task: str | None, likelihood: str | None) -> tuple[Any, Any, Any]:
+    """The kind of estimator, the likelihood that was named, if any, and the table; the likelihood may tell the task."""
+    from marginax.data import read_table
+    from marginax.estimators import BayesianClassifier, BayesianRegressor, likelihood_named
+
+    given = None if likelihood is None else likelihood_named(likelihood)
+    if task is None and given is not None:
+        task = "classification" if given.outcome(1).is_class else "regression"
+    found = read_table(data, target, task=task)
+    return (BayesianRegressor if found.task == "regression" else BayesianClassifier), given, found
 
 
 def resume(run: RunPath, quiet: Quiet = False, json: Json = False, debug: Debug = False) -> None:
@@ -84,12 +102,12 @@ def resume(run: RunPath, quiet: Quiet = False, json: Json = False, debug: Debug 
 @contextlib.contextmanager
 def _interruptible(directory: Path) -> Iterator[None]:
     """Ctrl-C says how to go on, if there is something to go on with."""
-    from marginax.cli.runs import has_begun
+    from marginax.cli.runs import fit_of
 
     try:
         yield
     except KeyboardInterrupt:
-        if not has_begun(directory):
+        if not fit_of(directory).exists:
             raise
         raise _stopped(directory) from None
 

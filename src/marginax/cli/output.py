@@ -100,7 +100,7 @@ def say(error: BaseException) -> str:
     ("target 'z' is no column of a.csv", "KeyError: 'z' (this looks like a bug: --debug shows where)")
     """
     text = " ".join(str(error).split())
-    if isinstance(error, ValueError | TypeError | OSError | MemoryError | RuntimeError) and text:
+    if isinstance(error, ValueError | TypeError | OSError | MemoryError | RuntimeError | ImportError) and text:
         return text
     return f"{type(error).__name__}: {text} (this looks like a bug: --debug shows where)"
 

@@ -9,10 +9,10 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from marginax.files import FileError, load_tree, register, save_tree
+from marginax._extras import require
+from marginax.files import RunDirectory, register
 
 Frame = Any  # of pandas
-_KIND = "held out"
 _FOLDER = "held_out"
 FIT = "fit"  # the estimator, its checkpoints and its posterior
 
@@ -48,15 +48,13 @@ class HeldOut:
 
     def save(self, directory: Path) -> None:
         """Write to a new or empty directory."""
-        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-            raise FileError(f"{directory} is not empty: choose another --out")
-        tree = {
-            "x": [to_column(name, self.x[name]) for name in self.x.columns],
-            "y": to_column(self.target, self.y),
-            "about": {"command": self.command, "source": self.source, "level": self.level},
-        }
-        directory.mkdir(parents=True, exist_ok=True)
-        save_tree(directory / _FOLDER, _KIND, tree)
+        _directory(directory).create(
+            {
+                "x": [to_column(name, self.x[name]) for name in self.x.columns],
+                "y": to_column(self.target, self.y),
+                "about": {"command": self.command, "source": self.source, "level": self.level},
+            }
+        )
 
     @staticmethod
     def remove(directory: Path) -> None:
@@ -69,14 +67,13 @@ class HeldOut:
     @classmethod
     def load(cls, directory: Path) -> "HeldOut":
         """Read what `save` wrote."""
-        import pandas as pd
+        pd = require("pandas")
 
-        if not (directory / _FOLDER).exists():
-            raise FileError(f"{directory} is not a run: `marginax fit data.csv --target y --out {directory}` makes one")
-        tree = load_tree(directory / _FOLDER, _KIND)
-        x = pd.DataFrame({column.name: from_column(column) for column in tree["x"]})
-        y = pd.Series(from_column(tree["y"]), name=tree["y"].name)
-        return cls(x=x, y=y, target=tree["y"].name, **tree["about"])
+        setup = _directory(directory).read()
+        target = setup.get("y")
+        x = pd.DataFrame({column.name: from_column(column) for column in setup.get("x")})
+        y = pd.Series(from_column(target), name=target.name)
+        return cls(x=x, y=y, target=target.name, **setup.get("about"))
 
 
 def to_column(name: str, values: Frame) -> Column:
@@ -86,7 +83,7 @@ def to_column(name: str, values: Frame) -> Column:
     >>> to_column("city", pd.Series(["Rome", None])).values
     ['Rome', None]
     """
-    from pandas.api import types
+    types = require("pandas.api.types")
 
     if types.is_datetime64_any_dtype(values.dtype):
         return Column(name, "date", values.to_numpy("datetime64[ns]").astype(np.int64))
@@ -132,14 +129,14 @@ def split(y: Frame, *, task: str, fraction: float, seed: int) -> np.ndarray:
     return held_out
 
 
-def has_begun(directory: Path) -> bool:
-    """Whether the fit of a run has something to go on with."""
-    return (directory / FIT / "run").exists()
+def _directory(path: Path) -> RunDirectory:
+    made_by = f"`marginax fit data.csv --target y --out {path}`"
+    return RunDirectory(path, "run", made_by, "choose another --out", folder=_FOLDER, kind="held out")
 
 
-def is_finished(directory: Path) -> bool:
-    """Whether there is a posterior."""
-    return (directory / FIT / "run" / "posterior").exists()
+def fit_of(directory: Path) -> RunDirectory:
+    """The fit of a run: whether it `exists` (there is something to go on with), and whether it has `finished`."""
+    return RunDirectory(directory / FIT / "run")
 
 
 def free_directory(data: Path, kind: str = "run") -> Path:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from marginax._extras import require
 from marginax.cli.fitting import RunPath
 from marginax.cli.output import Debug, Json, Output, Quiet, table
 
@@ -25,8 +26,6 @@ def predict(
     """Predict new rows: a CSV with mean, standard deviation and interval, or probabilities, label and entropy."""
     output = Output(quiet, json, debug)
     with output.speaking():
-        import pandas as pd
-
         from marginax.cli.runs import HeldOut
 
         kept = HeldOut.load(run)
@@ -38,7 +37,7 @@ def predict(
                 part = rows.iloc[start : start + _BLOCK]
                 parts.append(_columns(estimator, part, kept.level if level is None else level))
                 advance(len(part))
-        found = pd.concat(parts, ignore_index=True)
+        found = require("pandas").concat(parts, ignore_index=True)
         if out is not None:
             found.to_csv(out, index=False)
             output.result({"rows": len(found), "out": str(out)}, f"{len(found):,} predictions in {out}")
@@ -97,10 +96,10 @@ def report(
 def _load(run: Path) -> Any:
     """The fitted estimator, or the advice to finish it."""
     from marginax import estimators
-    from marginax.cli.runs import FIT, is_finished
+    from marginax.cli.runs import FIT, fit_of
     from marginax.files import FileError
 
-    if not is_finished(run):
+    if not fit_of(run).finished:
         raise FileError(f"{run} is not finished: `marginax resume {run}` goes on")
     return estimators.load(run / FIT)
 
@@ -114,7 +113,6 @@ def _read(data: Path, estimator: Any) -> Any:
 def _columns(estimator: Any, rows: Any, level: float) -> Any:
     """What is predicted for some rows, as columns."""
     import numpy as np
-    import pandas as pd
 
     from marginax.estimators import BayesianClassifier
 
@@ -123,9 +121,9 @@ def _columns(estimator: Any, rows: Any, level: float) -> Any:
         columns: dict[str, Any] = {"label": estimator.classes_[prediction.labels], "probability": prediction.confidence}
         columns |= {"entropy": prediction.entropy, "epistemic": prediction.epistemic, "aleatoric": prediction.aleatoric}
         columns |= {f"p({name})": prediction.probs[:, i] for i, name in enumerate(estimator.classes_)}
-        return pd.DataFrame(columns)
+        return require("pandas").DataFrame(columns)
     lower, upper = prediction.interval(level)
-    return pd.DataFrame(
+    return require("pandas").DataFrame(
         {
             "mean": prediction.mean,
             "std": prediction.std,

@@ -26,6 +26,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int32
 
+from marginax._extras import require
 from marginax.files import FileError
 
 __all__ = ["SplitData", "load_co2", "load_fashion_mnist", "load_mnist", "load_uci"]
@@ -202,7 +203,7 @@ def _find(folder: str, file: str, source: _Source) -> Path:
     place += f" ({root!r} now)" if root else " (not set now)"
     if source.url is None:
         raise FileError(f"{file} is missing and has no download: put it as {place}. It is {source.origin}")
-    import pooch
+    pooch = require("pooch")
 
     try:
         cached = pooch.retrieve(

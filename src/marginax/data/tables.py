@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from marginax._extras import require
 from marginax.data.dialect import SEPARATORS, Dialect, find_dialect
 from marginax.files import FileError
 
@@ -113,7 +114,7 @@ def read_table(
 
 
 def _read(path: Path, dialect: Dialect) -> Frame:
-    import pandas as pd
+    pd = require("pandas")
 
     names = _names(path, dialect)
     try:
@@ -152,7 +153,7 @@ def _names(path: Path, dialect: Dialect) -> list[str]:
 
 def _convert(frame: Frame, notes: list[str]) -> Frame:
     """Texts that are dates or, but for a few, numbers."""
-    import pandas as pd
+    pd = require("pandas")
 
     columns: dict[Any, Any] = {}
     for name in frame.columns:
@@ -179,7 +180,7 @@ def _convert(frame: Frame, notes: list[str]) -> Frame:
 
 def _dates(column: Series, example: re.Match[str]) -> tuple[Series, str] | None:
     """Dates as the first one is written, and in which order; None if the others are not."""
-    import pandas as pd
+    pd = require("pandas")
 
     date, time = example[1], example[2] or ""
     mark = next(character for character in date if not character.isdigit())
@@ -213,7 +214,7 @@ def _with_target(frame: Frame, target: str) -> Frame:
 
 
 def _target(y: Series, task: str | None, notes: list[str]) -> tuple[Series, str]:
-    from pandas.api import types
+    types = require("pandas.api.types")
 
     name, num = y.name, y.nunique()
     if num < 2:
@@ -237,7 +238,7 @@ def _target(y: Series, task: str | None, notes: list[str]) -> tuple[Series, str]
 
 
 def _informative(x: Frame, notes: list[str]) -> Frame:
-    from pandas.api import types
+    types = require("pandas.api.types")
 
     out = {}
     for name in x.columns:

@@ -7,7 +7,6 @@ ends when the pool is empty, the budget is spent, or no score reaches the thresh
 import os
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -21,10 +20,12 @@ from marginax.decide.acquisition import AbstractAcquisition, Query, Random, gene
 from marginax.decide.curve import LearningCurve, judge
 from marginax.decide.oracle import OneAtATime, Oracle, ask
 from marginax.decide.pool import Pool
-from marginax.decide.study import Plan, StudyDirectory, StudyState
+from marginax.decide.study import Plan, StudyState, load_state, save_state, study_directory
+from marginax.files import RunDirectory
 from marginax.infer import AbstractMethod, fit
 from marginax.model import Model
 from marginax.posterior import AbstractPosterior
+from marginax.posterior.storage import stored_model
 
 _FIT, _CANDIDATES, _QUERY = range(3)  # streams of keys at a number of labels
 _LEAST_CAPACITY = 64
@@ -152,8 +153,9 @@ def learn_actively(
     )
     study = _Study(model, plan, oracle, pool, test, as_key(key))
     if directory is not None:
-        study.files = StudyDirectory(Path(directory))
-        study.files.create(model, plan, pool, test, study.key)
+        study.files = study_directory(directory)
+        parts = {"model": model, "study": {"plan": plan, "pool": pool, "test": test}, "key": study.key}
+        study.files.create(parts, optional={"model": model.structure})
     return study.execute()
 
 
@@ -167,12 +169,12 @@ def resume_learning(directory: str | os.PathLike[str], oracle: Oracle, *, model:
     """
     if not callable(oracle):
         raise TypeError(f"oracle must be a function of row numbers or KnownLabels(y), got {oracle!r}")
-    files = StudyDirectory(Path(directory))
-    model, plan, pool, test, key = files.setup(model)
-    study = _Study(model, plan, oracle, pool, test, key, files)
-    state = files.state()
+    files = study_directory(directory)
+    setup = files.read()
+    model, parts = stored_model(setup, model), setup.get("study")
+    study = _Study(model, parts["plan"], oracle, parts["pool"], parts["test"], setup.get("key"), files)
+    state, posterior = load_state(files, study.plan.method.prepare_model(model))
     if state is not None:
-        posterior = files.posterior(state, plan.method.prepare_model(model))
         study.restore(state, posterior)
     return study.execute()
 
@@ -187,7 +189,7 @@ class _Study:
     pool: Pool
     test: Arrays | None
     key: PRNGKeyArray
-    files: StudyDirectory | None = None
+    files: RunDirectory | None = None
     posterior: AbstractPosterior | None = None
     pending: Int[np.ndarray, " p"] = field(default_factory=lambda: np.zeros(0, np.int64))
     round: int = 0
@@ -291,7 +293,7 @@ class _Study:
     def _save(self, posterior: AbstractPosterior | None = None) -> None:
         if self.files is not None:
             state = StudyState(self.pool.labelled, self.pool.labels, self.pending, self.round, self.curve, self.reason)
-            self.files.save(state, posterior)
+            save_state(self.files, state, posterior)
 
     def _learned(self, reason: str) -> Learned:
         return Learned(self.curve, self.pool, self.posterior, reason)

@@ -2,7 +2,11 @@
 
 import os
 
-from marginax.estimators.choice import choose_method, method_named
+from marginax._extras import require
+
+require("sklearn")
+
+from marginax.estimators.choice import choose_method, likelihood_named, method_named
 from marginax.estimators.classifier import BayesianClassifier
 from marginax.estimators.columns import ColumnEncoder
 from marginax.estimators.estimator import BayesianEstimator
@@ -27,6 +31,7 @@ __all__ = [
     "BayesianRegressor",
     "ColumnEncoder",
     "choose_method",
+    "likelihood_named",
     "load",
     "method_named",
     "resume",

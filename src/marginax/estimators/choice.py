@@ -13,10 +13,13 @@ same test rows of concrete, yacht, energy and wine, so the figures flatter them:
 | power (8,611) | 3.96, 2.73, 103 s | 3.98, 2.76, 41 s | 4.19, 2.84, 19 s |
 """
 
+import inspect
 import re
 
 from marginax.infer import MAP, MILE, AbstractMethod, DeepEnsemble
 from marginax.infer.catalogue import catalogue
+from marginax.model import likelihoods
+from marginax.model.likelihoods import AbstractLikelihood
 
 TEN_CHAINS, FOUR_CHAINS = 2_000_000, 6_000_000  # rows times weights that take about a minute
 MANY_ROWS = 100_000
@@ -34,6 +37,29 @@ def method_named(name: str) -> AbstractMethod:
         names = ", ".join(entry.name for entry in catalogue())
         raise ValueError(f"method must be 'auto', an object from mx.infer, or one of {names}, got {name!r}")
     return known[wanted]
+
+
+def likelihood_named(name: str) -> AbstractLikelihood:
+    """A likelihood with its defaults; case and underscores do not matter.
+
+    >>> type(likelihood_named("student_t")).__name__
+    'StudentT'
+    """
+    known = {
+        re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower(): each
+        for key, each in vars(likelihoods).items()
+        if isinstance(each, type) and issubclass(each, AbstractLikelihood) and _needs_no_arguments(each)
+    }
+    wanted = re.sub(r"[\s_-]", "", name).lower()
+    found = [each for key, each in known.items() if key.replace("_", "") == wanted]
+    if not found:
+        raise ValueError(f"likelihood must be one of {', '.join(sorted(known))}, got {name!r}")
+    return found[0]()
+
+
+def _needs_no_arguments(cls: type) -> bool:
+    parameters = inspect.signature(cls).parameters.values()
+    return not inspect.isabstract(cls) and all(each.default is not each.empty for each in parameters)
 
 
 def choose_method(num_rows: int, num_weights: int) -> tuple[AbstractMethod, str]:

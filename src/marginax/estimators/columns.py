@@ -12,6 +12,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from marginax._extras import require
 from marginax.files import register
 
 Frame = Any  # of pandas, whose own types say too little
@@ -100,7 +101,7 @@ class ColumnEncoder(eqx.Module):
 
     def _fitted(self) -> ColumnTransformer:
         """The transformer, fitted to two rows from which it learns the same, then given the exact moments."""
-        import pandas as pd
+        pd = require("pandas")
 
         numbers, texts = _places(self.kinds)
         gaps = zip(numbers, self.has_missing, strict=True)
@@ -129,7 +130,7 @@ def _transformer(numbers: list[int], texts: list[int], categories: tuple[tuple[s
 
 
 def _kind(column: Series) -> str:
-    from pandas.api import types
+    types = require("pandas.api.types")
 
     dtype = column.dtype
     if types.is_datetime64_any_dtype(dtype) or types.is_timedelta64_dtype(dtype):
@@ -150,7 +151,7 @@ def _kind(column: Series) -> str:
 
 def _plain(table: Frame, names: tuple[str, ...], kinds: tuple[str, ...]) -> Frame:
     """Columns named by their positions, with numbers as float64 and texts as strings."""
-    import pandas as pd
+    pd = require("pandas")
 
     columns: dict[str, Any] = {}
     for i, kind in enumerate(kinds):
@@ -161,7 +162,7 @@ def _plain(table: Frame, names: tuple[str, ...], kinds: tuple[str, ...]) -> Fram
 
 
 def _numbers(column: Series, name: str, kind: str) -> Float[np.ndarray, " n"]:
-    import pandas as pd
+    pd = require("pandas")
 
     try:
         if kind == "date":
@@ -181,8 +182,8 @@ def _numbers(column: Series, name: str, kind: str) -> Float[np.ndarray, " n"]:
 
 def _days(column: Series) -> Float[np.ndarray, " n"]:
     """Days since 1970, or days that a time takes."""
-    import pandas as pd
-    from pandas.api import types
+    pd = require("pandas")
+    types = require("pandas.api.types")
 
     if types.is_numeric_dtype(column.dtype):
         raise ValueError(f"got {column.dtype}")

@@ -12,10 +12,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from marginax._extras import require
 from marginax.data import Arrays
 from marginax.estimators.choice import choose_method, method_named
 from marginax.estimators.columns import ColumnEncoder
-from marginax.estimators.storage import pack, read_estimator, unpack, write_estimator
+from marginax.estimators.storage import estimator_directory, pack, parts_of, read_estimator, unpack
+from marginax.files import Parts
 from marginax.infer import AbstractMethod, fit, resume
 from marginax.model import Model, priors
 from marginax.model.likelihoods import AbstractLikelihood, Tempered
@@ -25,7 +27,7 @@ from marginax.predict import Prediction
 
 ACTIVATIONS = ("relu", "gelu", "silu", "tanh", "sigmoid", "softplus", "elu", "leaky_relu")
 _LEAST_ROWS, _MOST_ROWS = 64, 4096
-_RUN, _POSTERIOR = "run", "posterior"
+_RUN = "run"
 
 
 class BayesianEstimator(BaseEstimator, abc.ABC):
@@ -60,20 +62,21 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
             y: the target.
             directory: where to keep checkpoints, new or empty, so that `resume(directory)` can go on after a crash.
         """
-        if directory is not None and Path(directory).exists() and any(Path(directory).iterdir()):
-            raise FileExistsError(f"directory {str(directory)!r} is not empty: choose another, or resume the run in it")
+        files = None if directory is None else estimator_directory(directory)
+        if files is not None:
+            files.check_vacant()
         seed = as_seed(self.random_state)
         model, data = self._begin(X, y, seed)
         self.method_, self.reason_ = self._choose(data.num_examples, model)
-        if directory is not None:
-            write_estimator(self, directory, overwrite=False)
+        if files is not None:
+            files.create(parts_of(self))
         self.posterior_ = fit(
             model,
             data,
             self.method_,
             key=seed,
             num_chains=self.num_chains,
-            directory=None if directory is None else Path(directory) / _RUN,
+            directory=None if files is None else files.path / _RUN,
             progress=self.progress,
         )
         return self
@@ -100,15 +103,15 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted estimator to a directory of data-only files; `load` reads it back."""
         check_is_fitted(self)
-        write_estimator(self, path, overwrite=overwrite)
-        self.posterior_.save(Path(path) / _POSTERIOR, overwrite=overwrite)
+        files = estimator_directory(path)
+        Parts.encode(parts_of(self)).write(files.path / files.folder, files.kind, overwrite=overwrite)
+        self.posterior_.save(files.posterior, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Any:
         """Read what `save`, or a finished `fit(X, y, directory=...)`, wrote."""
-        estimator = read_estimator(path, cls)
-        inner = Path(path) / _POSTERIOR
-        estimator.posterior_ = load(inner if inner.exists() else Path(path) / _RUN)
+        estimator, files = read_estimator(path, cls), estimator_directory(path)
+        estimator.posterior_ = load(files.posterior if files.finished else files.path / _RUN)
         return estimator
 
     def predict_distribution(self, X: Any) -> Prediction:
@@ -158,7 +161,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
 
     def _table(self, X: Any, y: Any = "no_validation", *, fitting: bool) -> Any:
         """A DataFrame, checked as scikit-learn checks."""
-        import pandas as pd
+        pd = require("pandas")
 
         least = 2 if fitting else 1
         if isinstance(X, pd.DataFrame):

@@ -7,11 +7,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from marginax.files import FileError, decode, encode, load_tree, register, save_tree
-
-_KIND = "estimator"
-_FOLDER = "estimator"
-
+from marginax.files import FileError, RunDirectory, decode, encode, register
 
 _FITTED = {"classes_", "encoder_", "feature_names_in_", "method_", "n_features_in_", "reason_"}
 
@@ -28,26 +24,35 @@ class Items(eqx.Module):
         return np.array(self.items, str if self.are_texts else object)
 
 
-def write_estimator(estimator: Any, path: str | os.PathLike[str], *, overwrite: bool) -> None:
+def estimator_directory(path: str | os.PathLike[str]) -> RunDirectory:
+    """The files of an estimator: its own, and the run of its fit, or its posterior."""
+    return RunDirectory(
+        Path(path),
+        "estimator",
+        "save or fit(X, y, directory=...)",
+        "choose another, or resume the run in it",
+        folder="estimator",
+        kind="estimator",
+    )
+
+
+def parts_of(estimator: Any) -> dict[str, Any]:
     """Everything but the posterior: arguments, and how columns and classes are encoded."""
     state = {name: _storable(value) for name, value in vars(estimator).items() if name != "posterior_"}
-    save_tree(Path(path) / _FOLDER, _KIND, {"class": type(estimator).__name__, "state": state}, overwrite=overwrite)
+    return {"class": type(estimator).__name__, "state": state}
 
 
 def read_estimator(path: str | os.PathLike[str], cls: type) -> Any:
     """An estimator that lacks only its posterior."""
-    if not (Path(path) / _FOLDER).exists():
-        raise FileError(f"{path} holds no estimator: it was written neither by save nor by fit(X, y, directory=...)")
-    stored = load_tree(Path(path) / _FOLDER, _KIND)
-    if not isinstance(stored, dict) or set(stored) != {"class", "state"} or not isinstance(stored["state"], dict):
-        raise FileError(f"{path} is not a marginax estimator")
+    setup = estimator_directory(path).read()
+    name, state = setup.get("class"), setup.get("state")
     kinds = {each.__name__: each for each in (cls, *cls.__subclasses__())}
-    if stored["class"] not in kinds:
-        raise FileError(f"{path} holds a {stored['class']!r:.80}, not a {cls.__name__}")
-    estimator = kinds[stored["class"]]()
-    if unknown := sorted(set(stored["state"]) - _FITTED - set(estimator.get_params())):
-        raise FileError(f"{path} holds a {stored['class']} with unknown attributes: {', '.join(unknown)[:80]}")
-    vars(estimator).update({name: _restored(value) for name, value in stored["state"].items()})
+    if name not in kinds:
+        raise FileError(f"{path} holds a {name!r:.80}, not a {cls.__name__}")
+    estimator = kinds[name]()
+    if unknown := sorted(set(state) - _FITTED - set(estimator.get_params())):
+        raise FileError(f"{path} holds a {name} with unknown attributes: {', '.join(unknown)[:80]}")
+    vars(estimator).update({name: _restored(value) for name, value in state.items()})
     return estimator
 
 

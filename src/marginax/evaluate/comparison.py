@@ -1,5 +1,6 @@
 """Methods side by side: the same model, data, seed and budget; what each is worth, and what it costs."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,17 @@ import numpy as np
 
 from marginax._keys import Key, as_key
 from marginax.data import AbstractSource, Arrays, as_arrays
-from marginax.evaluate.comparison_files import ComparisonDirectory, PathLike
 from marginax.evaluate.costs import Costs
 from marginax.evaluate.inputs import is_classes
 from marginax.evaluate.out_of_distribution import AbstractOODScore, Entropy, Std, separate
 from marginax.evaluate.score import Score, digits
 from marginax.evaluate.table import scores as scores_of
-from marginax.files import register
-from marginax.infer import AbstractMethod, TimeLimit, fit
+from marginax.files import RunDirectory, register
+from marginax.infer import AbstractMethod, TimeLimit, fit, resume
 from marginax.model import Model
-from marginax.posterior import AbstractPosterior, describe
+from marginax.posterior import AbstractPosterior, describe, load
+
+PathLike = str | os.PathLike[str]
 
 _SHOWN = ("accuracy", "rmse", "nll", "brier", "crps", "ece", "calibration_error", "coverage")  # in a line of the table
 _LOSSES = ("rmse", "mae", "nll", "crps", "interval_score", "calibration_error", "brier", "ece")
@@ -130,12 +132,12 @@ class Comparison(Mapping[str, ComparisonRow]):
 
     def save(self, path: PathLike) -> None:
         """Write the table, the test data and all posteriors to a new directory; `load_comparison` reads them."""
-        files = ComparisonDirectory(Path(path))
-        files.create(self.test, self.heading, None)
+        files = _directory(path)
+        files.create({"test": self.test, "heading": self.heading, "mark": ""})
         for name, row in self.rows.items():
             posterior = self.posteriors.get(name)
             if posterior is not None:
-                posterior.save(files.posterior(name))
+                posterior.save(files.run(name).posterior)
             files.add(name, row)
 
 
@@ -194,12 +196,13 @@ def compare(
     data = data if isinstance(data, AbstractSource) else as_arrays(data)
     budget = "each with its own budget" if seconds is None else f"{seconds:g} s for each"
     heading = f"{len(judged.x)} test rows; {budget}"
-    files = None if directory is None else ComparisonDirectory(Path(directory))
+    files = None if directory is None else _directory(directory)
     rows: dict[str, ComparisonRow] = {}
     posteriors: dict[str, AbstractPosterior] = {}
     if files is not None:
-        files.create(judged, heading, (data, key, {name: describe(method) for name, method in named.items()}))
-        rows, posteriors = files.rows(), files.posteriors(model)
+        compared = (data, key, {name: describe(method) for name, method in named.items()}, judged)
+        files.create({"test": judged, "heading": heading}, inputs=compared)
+        rows, posteriors = _done(files, model)
     for name, method in named.items():
         if name in rows:
             continue
@@ -232,9 +235,22 @@ def load_comparison(path: PathLike, *, model: Model | None = None) -> Comparison
         path: the directory.
         model: needed only if its network is a class or function of yours that is not registered.
     """
-    files = ComparisonDirectory(Path(path))
-    test, heading = files.setup()
-    return Comparison(files.rows(), files.posteriors(model), test, heading)
+    files = _directory(path)
+    setup = files.read()
+    return Comparison(*_done(files, model), setup.get("test"), setup.get("heading"))
+
+
+def _directory(path: PathLike) -> RunDirectory:
+    """Its setup has test data and heading; a row is a line of the table, a fit within it the run of a method."""
+    instead = "choose another (it is not empty, or of other data, methods or seed)"
+    return RunDirectory(Path(path), "comparison", "mx.evaluate.compare", instead, kind="comparison")
+
+
+def _done(files: RunDirectory, model: Model | None) -> tuple[dict[str, ComparisonRow], dict[str, AbstractPosterior]]:
+    """Lines of the methods that are done, and their posteriors."""
+    rows = files.rows()
+    names = [name for name, row in rows.items() if row.failure is None]
+    return rows, {name: load(files.run(name).posterior, model=model) for name in names}
 
 
 def _named(methods: Any) -> dict[str, AbstractMethod]:
@@ -262,13 +278,13 @@ def _fitted(
     key: Any,
     seconds: float | None,
     name: str,
-    files: ComparisonDirectory | None,
+    files: RunDirectory | None,
     progress: bool | None,
 ) -> AbstractPosterior:
     hooks = [] if seconds is None else [TimeLimit(float(seconds))]
-    if files is not None and files.started(name):
-        return files.resume(name, model, progress)
-    directory = None if files is None else files.fit(name)
+    directory = None if files is None else files.run(name).path
+    if directory is not None and directory.exists():
+        return resume(directory, model=model, progress=progress)
     return fit(model, data, method, key=key, hooks=hooks, directory=directory, progress=progress)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from marginax._extras import require
 from marginax._keys import Key
 from marginax.evaluate.convergence import effective_size
 from marginax.evaluate.pointwise import PointwiseLikelihood, pointwise_likelihood
@@ -97,7 +98,7 @@ def loo(
     >>> found.num, bool(found.pareto_k.max() < 0.7)
     (40, True)
     """
-    import arviz
+    arviz = require("arviz")
 
     job = pointwise_likelihood(posterior, data, num_samples=num_samples, key=key, max_bytes=max_bytes)
     pointwise, density, shapes = [], [], []

@@ -1,13 +1,13 @@
-"""Names in files of format 1 (version 0.1.0), where a class was called by the file that it lived in."""
+"""Files of format 1 (version 0.1.0), where a class was called by the file that it lived in."""
 
 import dataclasses
 from typing import Any
 
 CLASSES = {
-    "_adaptation.DenseMetric": "metric/dense",
-    "_adaptation.DiagonalMetric": "metric/diagonal",
+    "_adaptation.DenseScale": "metric/dense",
+    "_adaptation.DiagonalScale": "metric/diagonal",
     "_stochastic.ControlVariates": "sgmcmc/control_variates",
-    "_stochastic.PolynomialDecay": "schedule/polynomial_decay",
+    "_stochastic.Decreasing": "schedule/polynomial_decay",
     "acquisition.BALD": "acquisition/bald",
     "acquisition.BatchBALD": "acquisition/batch_bald",
     "acquisition.EPIG": "acquisition/epig",
@@ -54,7 +54,7 @@ CLASSES = {
     "distributions.Poisson": "distribution/poisson",
     "distributions.StudentT": "distribution/student_t",
     "divergences.ClosedForm": "divergence/closed_form",
-    "divergences.BlundellWeights": "kl_weighting/blundell",
+    "divergences.Halving": "kl_weighting/blundell",
     "divergences.MonteCarlo": "divergence/monte_carlo",
     "divergences.StickingTheLanding": "divergence/sticking_the_landing",
     "divergences.Uniform": "kl_weighting/uniform",
@@ -85,7 +85,7 @@ CLASSES = {
     "kinds.GGN": "curvature_kind/ggn",
     "kinds.Hessian": "curvature_kind/hessian",
     "kinds.MonteCarloFisher": "curvature_kind/monte_carlo_fisher",
-    "kronecker.EKFAC": "structure/ekfac",
+    "kronecker.CorrectedKronecker": "structure/ekfac",
     "kronecker.Kronecker": "structure/kronecker",
     "laplace.Laplace": "method/laplace",
     "laplace.LargestVariance": "subset/largest_variance",
@@ -190,7 +190,7 @@ CLASSES = {
     "structures.BlockDiagonal": "structure/block_diagonal",
     "structures.Dense": "structure/dense",
     "structures.Diagonal": "structure/diagonal",
-    "structures.FunctionSpace": "structure/function_space",
+    "structures.Functional": "structure/function_space",
     "structures.LowRank": "structure/low_rank",
     "study.Plan": "active/plan",
     "study.StudyState": "active/state",
@@ -207,7 +207,7 @@ CLASSES = {
     "variational_dropout.VariationalDropout": "method/variational_dropout",
     "vi.VI": "method/vi",
 }
-"""The names of today."""
+"""The names of today, by those that the files hold (which never change)."""
 
 FIELDS: dict[str, dict[str, str]] = {
     "method/nuts": {"scale": "metric", "max_doublings": "max_tree_depth"},
@@ -216,8 +216,22 @@ FIELDS: dict[str, dict[str, str]] = {
     "method/metropolis_hastings": {"scale": "metric"},
     "method/adjusted_mclmc": {"scale": "metric"},
     "curvature_kind/monte_carlo_fisher": {"num_samples": "num_targets"},
+    "method/sgnht": {"rate": "coupling"},
+    "method/vi": {"num_samples": "num_particles"},
+    "method/bayes_by_backprop": {"num_samples": "num_particles"},
+    "method/concrete_dropout": {"temperature": "relaxation"},
+    "method/parallel_tempering": {"hottest": "max_temperature", "path_length": "num_leapfrog"},
 }
 """Fields that have other names today, by the name of the class today."""
+
+KINDS = ("setup", "posterior", "study", "comparison", "estimator", "held out")
+"""Of bundles that consist of named parts today."""
+
+KEYS = {"setup": "key", "study": "study/key"}
+"""Arrays that are parts called key today."""
+
+PHASES = {"adapt": "warmup"}
+"""Phases that have other names today."""
 
 
 def upgrade(name: str, stored: dict[str, Any], cls: type) -> dict[str, Any]:
@@ -236,3 +250,36 @@ def upgrade(name: str, stored: dict[str, Any], cls: type) -> dict[str, Any]:
         if field.name not in renamed and plain and field.default is not dataclasses.MISSING:
             renamed[field.name] = field.default
     return renamed
+
+
+def document(kind: str, stored: Any, arrays: dict[str, Any]) -> Any:
+    """The document of a bundle as it is written today.
+
+    Parts were one tree, or not wrapped, and the key of a run was a bare array; phases had other names.
+
+    >>> document("estimator", {"@": "dict", "items": [["size", 3]]}, {})
+    {'size': {'stored': 3}}
+    >>> document("checkpoint", {"cursor": {"num_steps": {"adapt": 3}}}, {})
+    {'cursor': {'num_steps': {'warmup': 3}}}
+    """
+    if kind == "checkpoint":
+        return {**stored, "cursor": {name: _renamed(value) for name, value in stored["cursor"].items()}}
+    if kind not in KINDS or not isinstance(stored, dict):
+        return stored
+    parts = dict(stored["items"]) if stored.get("@") == "dict" else stored
+    found = {name: _wrapped(part) for name, part in parts.items()}
+    if kind in KEYS:
+        found["key"] = {"stored": {"@": "key", "name": KEYS[kind], "impl": "threefry2x32"}}
+    return found
+
+
+def _renamed(value: Any) -> Any:
+    return {PHASES.get(name, name): each for name, each in value.items()} if isinstance(value, dict) else value
+
+
+def _wrapped(part: Any) -> dict[str, Any]:
+    if not isinstance(part, dict) or "@" in part:
+        return {"stored": part}
+    if "stored" in part or "missing" in part:
+        return part
+    return {"stored": {"@": "dict", "items": [list(item) for item in part.items()]}}

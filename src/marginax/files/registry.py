@@ -139,11 +139,9 @@ def class_name(cls: type) -> str | None:
 
 def class_named(name: str) -> type:
     """The registered class of that name, or a `FileError`."""
-    while (cls := _classes.get(name) or _builtin_classes().get(name)) is None and _on_demand:
-        _on_demand.pop()()
-    if cls is None:
-        raise FileError(f"class {name!r} is not registered: decorate it with @mx.register or pass model=...")
-    return cls
+    return _named(
+        name, _classes, _builtin_classes, f"class {name!r}", "decorate it with @mx.register or pass model=..."
+    )
 
 
 def function_name(fn: object) -> str | None:
@@ -156,10 +154,26 @@ def function_name(fn: object) -> str | None:
 
 def function_named(name: str) -> Callable[..., Any]:
     """The registered function of that name, or a `FileError`."""
-    fn = _functions.get(name) or _builtin_functions().get(name)
-    if fn is None:
-        raise FileError(f"function {name!r} is not registered: call register_function({name!r}, fn) first")
-    return fn
+    return _named(
+        name, _functions, _builtin_functions, f"function {name!r}", f"call register_function({name!r}, fn) first"
+    )
+
+
+def _named(name: str, own: Mapping[str, Any], builtin: Callable[[], Mapping[str, Any]], what: str, remedy: str) -> Any:
+    """What has that name; if nobody knows it, what waits is loaded, last first, until somebody does."""
+    failures = []
+    for load in (None, *reversed(_on_demand)):
+        if load is not None:
+            try:
+                load()
+            except ImportError as error:  # a library that is not installed is no reason not to read other files
+                failures.append(str(error))
+            else:
+                _on_demand.remove(load)
+        if (found := own.get(name) or builtin().get(name)) is not None:
+            return found
+    reasons = f" ({'; '.join(failures)})" if failures else ""
+    raise FileError(f"{what} is not registered: {remedy}{reasons}")
 
 
 def field_names(cls: type) -> tuple[str, ...] | None:
@@ -212,8 +226,9 @@ def _builtin_functions() -> Mapping[str, Callable[..., Any]]:
     import equinox as eqx
     import jax
     import jax.numpy as jnp
+    import optax
 
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {f"optax.{name}": fn for name, fn in vars(optax).items() if inspect.isfunction(fn)}
     tables = (
         ("jax.nn.", jax.nn, _ACTIVATIONS),
         ("jnp.", jnp, _NUMPY_FUNCTIONS),

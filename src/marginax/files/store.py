@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from marginax.files import format_1
 from marginax.files.disk import (
     naming,
     new_file,
@@ -231,7 +232,8 @@ def _read_directory(
             raise FileError(f"damaged: {name} is missing") from None
         except FileError as error:
             raise FileError(f"{name}: {error}") from None
-    return manifest["document"], arrays
+    document = manifest["document"]
+    return (format_1.document(kind, document, arrays) if manifest["version"] == 1 else document), arrays
 
 
 def _link(source: Path, target: Path) -> tuple[str, int]:

@@ -156,7 +156,8 @@ def _encode_object(value: Any, path: _Path, arrays: dict[str, np.ndarray]) -> Do
         raise FileError(f"{what} cannot be stored: type {cls.__qualname__}")
     name = registry.class_name(cls)
     if name is None:
-        raise FileError(f"{_place(path)}: class {cls.__name__!r} is not registered: decorate it with @mx.register")
+        remedy = getattr(cls, "not_stored", "decorate it with @mx.register")
+        raise FileError(f"{_place(path)}: class {cls.__name__!r} is not registered: {remedy}")
     document: dict[str, Any] = {}
     for field in fields:
         try:

@@ -20,8 +20,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from marginax.data import AbstractSource, Batch
-from marginax.files import FileError, GrowingArrays, GrowingFile
-from marginax.infer.checkpoint import RunDirectory
+from marginax.files import FileError, GrowingArrays, GrowingFile, RunDirectory
 from marginax.infer.chunk import (
     Fixed,
     chain_keys,
@@ -306,8 +305,7 @@ class Run:
             is_leaf=lambda node: node is None or isinstance(node, FitRecord),
         )
         if finished and self.directory is not None:
-            path = self.directory.path / "posterior"
-            save_posterior(posterior, path, overwrite=True, draws=arrays, linked=file)
+            save_posterior(posterior, self.directory.posterior, overwrite=True, draws=arrays, linked=file)
             self.directory.forget()
         return posterior
 

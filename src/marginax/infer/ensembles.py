@@ -10,23 +10,29 @@ $\theta_j = \arg\max_\theta \sum_i \log N(y_i + s\,\epsilon_{ij} \mid f_\theta(x
 which is an exact draw of the posterior for linear models with a normal prior and known noise.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from marginax.data import Batch
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.map import MAP
-from marginax.infer.method import AbstractMethod, check_count
-from marginax.infer.optimisers import AbstractOptimiser, Adam
-from marginax.infer.recipe import AbstractRecipe
+from marginax.infer.method import AbstractMethod, AbstractRecipe, check_count
 from marginax.infer.training import AbstractTraining
-from marginax.model import AbstractModel
+from marginax.model import Model
 from marginax.model.abstract import Params
 
 
-@register("method/deep_ensemble")
+@register_method(
+    "method/deep_ensemble",
+    gives="members from different starts",
+    use_when="you want good predictions with little thought",
+    cost="10 training runs",
+    order=50,
+)
 class DeepEnsemble(AbstractRecipe):
     """A number of members, each found by the same method from its own start: a name for `num_chains`.
 
@@ -43,20 +49,13 @@ class DeepEnsemble(AbstractRecipe):
 
     @property
     def num_chains(self) -> int:
-        """One chain per member."""
         return self.num_members
 
     @property
     def inner(self) -> AbstractMethod:
-        """The member."""
         return self.member
 
-    def prepare_model(self, model: AbstractModel) -> AbstractModel:
-        """As the member."""
-        return self.member.prepare_model(model)
-
     def warm_started(self) -> "DeepEnsemble":
-        """As the member."""
         return DeepEnsemble(num_members=self.num_members, member=self.member.warm_started())
 
 
@@ -67,7 +66,13 @@ class Anchor(eqx.Module):
     key: PRNGKeyArray
 
 
-@register("method/anchored_ensemble")
+@register_method(
+    "method/anchored_ensemble",
+    gives="members with their own prior centre and noisy targets",
+    use_when="an ensemble that is Bayesian: exact for linear models",
+    cost="10 training runs",
+    order=60,
+)
 class AnchoredEnsemble(AbstractTraining):
     """Randomised MAP: each member has its own prior centre and its own noisy targets.
 
@@ -75,34 +80,28 @@ class AnchoredEnsemble(AbstractTraining):
     the prior centre differs). Needs a prior that can be sampled and has no hyperparameters.
 
     Args:
-        num_members: how many networks.
-        num_epochs: as in MAP.
-        batch_size: as in MAP.
-        optimiser: as in MAP.
+        num_members: how many networks; the rest is as in MAP.
     """
 
     num_members: int = 10
-    num_epochs: int | None = None
-    batch_size: int | None = 128
-    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
 
     def __check_init__(self):
         check_count("num_members", self.num_members)
 
     @property
     def num_chains(self) -> int:
-        """One chain per member."""
         return self.num_members
 
-    def extra(self, model: AbstractModel, params: Params, *, key: PRNGKeyArray) -> Anchor:
-        """Draw the member's anchor."""
+    needs_layers: ClassVar[bool] = True
+
+    def extra(self, model: Model, params: Params, *, key: PRNGKeyArray) -> Anchor:
         if params.prior:
             raise ValueError("prior must have no hyperparameters for AnchoredEnsemble: give its scales as numbers")
         drawing, noise = jax.random.split(key)
         return Anchor(model.sample_prior(params, key=drawing), noise)
 
     def objective(
-        self, model: AbstractModel, params: Params, batch: Batch, extra: Anchor, *, key: PRNGKeyArray
+        self, model: Model, params: Params, batch: Batch, extra: Anchor, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
         """The member's own log posterior: its targets are noisy, its prior is centred at its anchor."""
         log_likelihood = model.scaled_log_likelihood(params, batch, key=key)

@@ -13,15 +13,14 @@ from jaxtyping import PRNGKeyArray
 
 from marginax._keys import Key, as_key
 from marginax.data import GrowingMinibatches, as_source
-from marginax.files import FileError, decode, encode
-from marginax.infer.checkpoint import RunDirectory
+from marginax.files import RunDirectory
 from marginax.infer.driver import Run
 from marginax.infer.hooks import AbstractHook
 from marginax.infer.method import AbstractMethod, check_count
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 from marginax.posterior import AbstractPosterior, load
-from marginax.posterior.storage import decode_model, encode_model
+from marginax.posterior.storage import stored_model
 
 _STARTS, _HOLD_OUT = 0xFFFFFFFD, 0xFFFFFFFC
 
@@ -71,6 +70,11 @@ def fit(
         raise TypeError(f"model must be an mx.Model or mx.Density, got {type(model).__name__}")
     if not isinstance(method, AbstractMethod):
         raise TypeError(f"method must be an object such as mx.infer.MAP(), got {method!r}")
+    if method.needs_layers and not hasattr(model, "network"):
+        raise TypeError(
+            f"{type(method).__name__} needs a network with layers, likelihood and prior, which {type(model).__name__} "
+            "has not: use an mx.Model, or a method for any density such as mx.infer.NUTS()"
+        )
     key = as_key(key)
     method = method if init is None else method.warm_started()
     model = method.prepare_model(model)
@@ -98,7 +102,19 @@ def fit(
     run = Run(model, method, source, tuple(bound), key, num_chains, start, chunk_size=chunk_size)
     if directory is not None:
         run.directory = RunDirectory(Path(directory))
-        run.directory.create(*_setup(run))
+        run.directory.create(
+            {
+                "model": run.model,
+                "method": method,
+                "source": source,
+                "hooks": run.hooks,
+                "start": jax.tree.leaves(start),
+                "key": key,
+                "num_chains": num_chains,
+                "chunk_size": chunk_size,
+            },
+            optional={"model": model.structure, "method": None, "source": None, "hooks": None},
+        )
     return run.execute(progress)
 
 
@@ -120,32 +136,24 @@ def resume(
         progress: as in `fit`.
     """
     files = RunDirectory(Path(directory))
-    document, arrays = files.setup()
-    if (files.path / "posterior").exists():
-        return load(files.path / "posterior", model=model)
-    model = decode_model(document["model"], arrays, model, directory)
-    parts = {name: _restore(document, arrays, name) for name in ("method", "source", "hooks")}
-    for name, given in (("source", data), ("hooks", hooks)):
-        if parts[name] is None and given is None:
-            argument = "data" if name == "source" else name
-            raise FileError(
-                f"{directory} does not hold its {argument} ({document[name]['missing']}): pass {argument}=..."
-            )
-    if parts["method"] is None:
-        raise FileError(f"{directory} was run with a method that is not registered: decorate it with @mx.register")
-    adapted = parts["method"].prepare_model(model)
-    source = as_source(data, parts["method"].batch_size, model.read) if parts["source"] is None else parts["source"]
-    start = _restore(document, arrays, "start")
+    setup = files.read()
+    if files.finished:
+        return load(files.posterior, model=model)
+    method = setup.get("method")
+    model = stored_model(setup, model)
+    adapted = method.prepare_model(model)
+    given = None if data is None or "source" in setup else as_source(data, method.batch_size, model.read)
+    source = setup.get("source", given, argument="data")
     run = Run(
         adapted,
-        parts["method"],
+        method,
         source,
-        tuple(parts["hooks"] if hooks is None else hooks),
-        jax.random.wrap_key_data(jnp.asarray(arrays["key"])),
-        document["num_chains"],
-        jax.tree.unflatten(jax.tree.structure(adapted.init(source)), start),
+        tuple(setup.get("hooks", hooks, argument="hooks")),
+        setup.get("key"),
+        setup.get("num_chains"),
+        jax.tree.unflatten(jax.tree.structure(adapted.init(source)), setup.get("start")),
         files,
-        document["chunk_size"],
+        setup.get("chunk_size"),
     )
     return run.execute(progress)
 
@@ -170,36 +178,6 @@ def _fresh_starts(model: AbstractModel, params: Params, num_chains: int, key: PR
         return jnp.where(own.reshape(-1, *[1] * given.ndim), given, fresh)
 
     return jax.tree.map(first_is_own, others, params)
-
-
-def _setup(run: Run) -> tuple[Any, dict[str, Any]]:
-    model, arrays = encode_model(run.model)
-    document: dict[str, Any] = {"model": model, "num_chains": run.num_chains, "chunk_size": run.chunk_size}
-    trees = {
-        "method": run.method,
-        "source": run.source,
-        "hooks": run.hooks,
-        "start": jax.tree.leaves(run.start),
-    }
-    for name, tree in trees.items():
-        try:
-            stored, inner = encode(tree)
-            document[name] = {"stored": stored}
-            arrays.update({f"{name}/{path}": array for path, array in inner.items()})
-        except FileError as error:
-            document[name] = {"missing": str(error)}
-    arrays["key"] = np.asarray(jax.random.key_data(run.key))
-    return document, arrays
-
-
-def _restore(document: dict[str, Any], arrays: dict[str, Any], name: str) -> Any:
-    if "stored" not in document[name]:
-        return None
-    prefix = f"{name}/"
-    return decode(
-        document[name]["stored"],
-        {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)},
-    )
 
 
 def use_cores(num: int | None = None) -> None:

@@ -41,16 +41,18 @@ def num_coordinates(params: Params) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
-def log_density_of(model: AbstractModel, batch: Batch, like: Params) -> Callable[[Vector], Float[Array, ""]]:
-    """The log density as a function of a vector."""
-    return lambda vector: model.log_density(unravel(vector, like), batch)
+def log_density_of(
+    model: AbstractModel, batch: Batch, like: Params, temperature: Array | float = 1.0
+) -> Callable[[Vector], Float[Array, ""]]:
+    """The log density over a temperature, as a function of a vector."""
+    return lambda vector: model.log_density(unravel(vector, like), batch) / temperature
 
 
-def density_of(model: AbstractModel, batch: Batch, like: Params) -> Density:
-    """The log density and its gradient as a function of a vector."""
+def density_of(model: AbstractModel, batch: Batch, like: Params, temperature: Array | float = 1.0) -> Density:
+    """The log density over a temperature, and its gradient, as a function of a vector."""
 
     def density(vector: Vector) -> tuple[Float[Array, ""], Vector]:
         value, gradient = jax.value_and_grad(lambda params: model.log_density(params, batch))(unravel(vector, like))
-        return value, ravel(gradient)
+        return value / temperature, ravel(gradient) / temperature
 
     return density

@@ -126,7 +126,6 @@ class EarlyStopping(AbstractHook):
         return EarlyStopping(validation, self.patience, self.every_epochs, self.phase), data
 
     def every(self, phase: str, source: AbstractSource) -> int | None:
-        """One or more epochs."""
         if phase != self.phase:
             return None
         return max(1, -(-self.every_epochs * source.spec.num_examples // source.batch_size))
@@ -169,7 +168,6 @@ class TimeLimit(AbstractHook):
             raise ValueError(f"seconds must be > 0, got {self.seconds}")
 
     def after_chunk(self, memory: PyTree, event: Event) -> Verdict:
-        """Is the time of this phase over?"""
         spent = event.seconds[event.phase]
         before = sum(event.seconds.values()) - spent
         if event.step == event.num_steps or spent < (self.seconds - before) / (event.phases_left + 1):

@@ -6,58 +6,56 @@ A point is not a posterior: predictions carry the noise of the likelihood but no
 says so. It is where ensembles, Laplace, SWAG and samplers start.
 """
 
-import equinox as eqx
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax.data import Batch
-from marginax.files import register
-from marginax.infer.optimisers import AbstractOptimiser, Adam
+from marginax.infer.catalogue import register_method
 from marginax.infer.training import AbstractTraining
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 
 
-@register("method/map")
+@register_method(
+    "method/map",
+    gives="a point",
+    use_when="you want one good network; a point, and a start for others",
+    cost="1 training run",
+    order=20,
+)
 class MAP(AbstractTraining):
     """Maximum a posteriori.
 
     The mode is that of the unconstrained parameters (log scales), so learned noise includes its Jacobian.
 
-    Args:
-        num_epochs: passes over the data; by default at least 10 and enough for 4,000 steps.
-        batch_size: rows per step, None for all.
-        optimiser: `Adam`, `SGD` or `LBFGS` (full batch only).
+    Takes what every `AbstractTraining` takes.
     """
 
-    num_epochs: int | None = None
-    batch_size: int | None = 128
-    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
+    num_epochs: int | None = None  # by position, too
 
     def objective(
         self, model: AbstractModel, params: Params, batch: Batch, extra: PyTree, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        """The log posterior."""
         del extra
         return model.log_density(params, batch, key=key)
 
 
-@register("method/mle")
+@register_method(
+    "method/mle",
+    gives="a point",
+    use_when="you want the classical fit to compare with; a point",
+    cost="1 training run",
+    order=10,
+)
 class MLE(AbstractTraining):
     """Maximum likelihood: as MAP, blind to every prior.
 
-    Args:
-        num_epochs: as in MAP.
-        batch_size: as in MAP.
-        optimiser: as in MAP.
+    Takes what every `AbstractTraining` takes.
     """
 
-    num_epochs: int | None = None
-    batch_size: int | None = 128
-    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
+    num_epochs: int | None = None  # by position, too
 
     def objective(
         self, model: AbstractModel, params: Params, batch: Batch, extra: PyTree, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        """The log likelihood."""
         del extra
         return model.scaled_log_likelihood(params, batch, key=key)

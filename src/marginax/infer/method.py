@@ -6,7 +6,7 @@ It holds no loop, no jit, no chains, no printing and no files: the driver has th
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -17,7 +17,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 from marginax.data import Batch
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
-from marginax.posterior import AbstractPosterior
+from marginax.posterior import AbstractPosterior, Mixture
 
 State = Any  # one pytree of arrays with a field `params`: all that is needed to go on
 Info = Any  # one pytree of numbers, for people
@@ -97,7 +97,11 @@ class Phase:
 
 
 class AbstractMethod(eqx.Module):
-    """A way to get from a model and data to a posterior."""
+    """A way to get from a model and data to a posterior.
+
+    Four members make a method: `init`, `phases`, `posterior`, and the `step` that its phases name. The others have
+    defaults that suit most.
+    """
 
     if TYPE_CHECKING:  # an abstract field: a field or a property in subclasses, and no argument of their constructors
 
@@ -107,9 +111,28 @@ class AbstractMethod(eqx.Module):
     else:
         batch_size: eqx.AbstractVar[int | None]
 
+    @abc.abstractmethod
+    def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> State:
+        """The state before the first step, for one chain that starts at `params`."""
+
+    @abc.abstractmethod
+    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
+        """What is run, in order, on this many examples in batches of this many."""
+
+    @abc.abstractmethod
+    def posterior(self, model: AbstractModel, state: State, draws: PyTree, infos: Infos) -> AbstractPosterior:
+        """The result. Leaves of `state` have an axis (chain,), of `draws` (chain, draw), of `infos` (chain, step)."""
+
+    # ---- optional
+
     @property
     def needs_full_batch(self) -> bool:
         """Whether the method is wrong on minibatches; a source that gives them is then refused."""
+        return False
+
+    @property
+    def needs_layers(self) -> bool:
+        """Whether it needs a network, with its layers, likelihood and prior; other models are then refused."""
         return False
 
     @property
@@ -135,17 +158,35 @@ class AbstractMethod(eqx.Module):
         """The method to run when `init=` says where to start."""
         return self
 
-    @abc.abstractmethod
-    def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> State:
-        """The state before the first step, for one chain that starts at `params`."""
 
-    @abc.abstractmethod
-    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
-        """What is run, in order, on this many examples in batches of this many."""
+def _of_inner(name: str) -> Any:
+    return property(lambda self: getattr(self.inner, name))
 
+
+class AbstractRecipe(AbstractMethod):
+    """A method that is another one with choices made: what it does not say itself is said by `inner`."""
+
+    if TYPE_CHECKING:
+        init: ClassVar[Any]
+        phases: ClassVar[Any]
+        posterior: ClassVar[Any]
+    else:
+        init, phases, posterior = map(_of_inner, ("init", "phases", "posterior"))
+        batch_size, needs_full_batch, needs_layers = map(_of_inner, ("batch_size", "needs_full_batch", "needs_layers"))
+        supports_dynamic_size, lockstep = map(_of_inner, ("supports_dynamic_size", "lockstep"))
+        num_chains, prepare_model = map(_of_inner, ("num_chains", "prepare_model"))
+
+    @property
     @abc.abstractmethod
-    def posterior(self, model: AbstractModel, state: State, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        """The result. Leaves of `state` have an axis (chain,), of `draws` (chain, draw), of `infos` (chain, step)."""
+    def inner(self) -> AbstractMethod:
+        """The method that does the work."""
+
+
+def mixture_of_chains(build: Callable[[State], AbstractPosterior], state: State) -> AbstractPosterior:
+    """The posterior of each chain, given its state, and of several their mixture."""
+    num_chains = jax.tree.leaves(state)[0].shape[0]
+    parts = [build(jax.tree.map(lambda leaf, at=chain: leaf[at], state)) for chain in range(num_chains)]
+    return parts[0] if num_chains == 1 else Mixture(parts)
 
 
 def check_count(name: str, value: int | None, *, least: int = 1, optional: bool = False) -> None:

@@ -8,7 +8,8 @@ We differ from the paper in three places: members hold out different rows, and s
 likelihood is known at every step, since it comes with the gradient; and the chains learn the posterior's scale.
 """
 
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,15 +18,14 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from marginax._kernels.random import uniform
 from marginax.data import Batch
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.flat import Vector, ravel, unravel
 from marginax.infer.mcmc.adaptation import choose
-from marginax.infer.mcmc.mclmc import MCLMC, MCLMCInfo, MCLMCState
-from marginax.infer.method import AbstractMethod, Infos, Phase, check_count
-from marginax.infer.optimisers import SGD, Adam
+from marginax.infer.mcmc.mclmc import MCLMC, MCLMCState
+from marginax.infer.method import AbstractRecipe, Phase, check_count
+from marginax.infer.optimisers import AbstractOptimiser, Adam, as_optimiser
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
-from marginax.posterior import AbstractPosterior
 
 
 class Training(eqx.Module):
@@ -52,8 +52,14 @@ class MILEInfo(eqx.Module):
     held_out: Array
 
 
-@register("method/mile")
-class MILE(AbstractMethod):
+@register_method(
+    "method/mile",
+    gives="an ensemble whose members become chains",
+    use_when="tabular data: the best predictions for the time",
+    cost="10 training runs and 6,000 gradients each",
+    order=220,
+)
+class MILE(AbstractRecipe):
     """Ensemble trained with early stopping, then microcanonical Langevin chains: strong on tabular data.
 
     Trains first, unless `init=` gives networks to start the chains from.
@@ -68,7 +74,7 @@ class MILE(AbstractMethod):
 
     num_members: int = 10
     num_epochs: int | None = 2000
-    optimiser: Adam | SGD = eqx.field(default_factory=lambda: Adam(learning_rate=1e-2))
+    optimiser: AbstractOptimiser = eqx.field(default_factory=lambda: Adam(learning_rate=1e-2), converter=as_optimiser)
     validation: float = 0.15
     sampler: MCLMC = eqx.field(
         default_factory=lambda: MCLMC(num_warmup=1500, num_samples=100, thin=15, energy_variance=0.05)
@@ -77,30 +83,22 @@ class MILE(AbstractMethod):
     def __check_init__(self):
         check_count("num_members", self.num_members)
         check_count("num_epochs", self.num_epochs, optional=True)
-        if not isinstance(self.optimiser, Adam | SGD):
-            raise TypeError(f"optimiser must be mx.infer.Adam(...) or SGD(...), got {self.optimiser!r}")
+        if not isinstance(self.optimiser, AbstractOptimiser) or self.optimiser.has_line_search:
+            raise TypeError(f"optimiser must be mx.infer.Adam(...), SGD(...) or Optax(...), got {self.optimiser!r}")
         if not 0 < self.validation < 1:
             raise ValueError(f"validation must be in (0, 1), got {self.validation}")
         if not isinstance(self.sampler, MCLMC):
             raise TypeError(f"sampler must be mx.infer.MCLMC(...), got {self.sampler!r}")
 
     @property
-    def batch_size(self) -> None:
-        """Full batch."""
-        return
-
-    @property
-    def needs_full_batch(self) -> bool:
-        """The chains do."""
-        return True
+    def inner(self) -> MCLMC:
+        return self.sampler
 
     @property
     def num_chains(self) -> int:
-        """One for each member."""
         return self.num_members
 
     def warm_started(self) -> "MILE":
-        """From given networks there is nothing to train."""
         return eqx.tree_at(lambda m: m.num_epochs, self, None, is_leaf=lambda leaf: leaf is None)
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> MILEState:
@@ -116,10 +114,8 @@ class MILE(AbstractMethod):
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """Train, then adapt and sample from where training was best."""
-        chains = tuple(
-            Phase(phase.name, phase.num_steps, self.chain_step, phase.keep, phase.thin, as_next=phase.as_next)
-            for phase in self.sampler.phases(num_examples, batch_size)
-        )
+        phases = self.sampler.phases(num_examples, batch_size)
+        chains = tuple(replace(phase, enter=_chain, leave=_with_chain) for phase in phases)
         if self.num_epochs is None:
             return chains
         return (Phase("train", self.num_epochs, self.train_step, can_end=True), *chains)
@@ -145,23 +141,22 @@ class MILE(AbstractMethod):
         new = Training(memory, training.held_out, best, jnp.maximum(score, training.score))
         return MILEState(params, new, state.chain), MILEInfo(-value * num, score)
 
-    def posterior(self, model: AbstractModel, state: MILEState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        """The draws of all chains."""
-        return self.sampler.posterior(model, cast(Any, state.chain), draws, infos)
-
-    def chain_step(
-        self, model: AbstractModel, state: MILEState, batch: Batch, *, key: PRNGKeyArray
-    ) -> tuple[MILEState, MCLMCInfo]:
-        """A step of the chain, which begins at the best weights of the training."""
-        params = state.params
-        if state.training is not None:
-            params = choose(state.chain.count == 0, unravel(state.training.best, params), params)
-        whole = eqx.tree_at(lambda c: c.params, state.chain, params, is_leaf=lambda leaf: leaf is None)
-        chain, info = self.sampler.step(model, whole, batch, key=key)
-        return MILEState(chain.params, state.training, _without_params(chain)), info
-
     def _optimiser(self) -> Any:
         return self.optimiser.build(self.num_epochs or 1)
+
+
+@eqx.filter_jit
+def _chain(states: MILEState) -> MCLMCState:
+    """The chains of all members; they begin at the best weights of the training."""
+    params = states.params
+    if states.training is not None:
+        best = jax.vmap(unravel)(states.training.best, params)
+        params = jax.vmap(choose)(states.chain.count == 0, best, params)
+    return eqx.tree_at(lambda c: c.params, states.chain, params, is_leaf=lambda leaf: leaf is None)
+
+
+def _with_chain(states: MILEState, chain: MCLMCState) -> MILEState:
+    return MILEState(chain.params, states.training, _without_params(chain))
 
 
 def _without_params(chain: MCLMCState) -> MCLMCState:

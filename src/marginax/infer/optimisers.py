@@ -1,6 +1,8 @@
 """Optimisers as plain configuration: what to build is data, so that a run can be saved and resumed."""
 
 import abc
+from collections.abc import Callable
+from typing import Any, ClassVar, cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -15,7 +17,6 @@ class Constant(eqx.Module):
     """The same learning rate throughout."""
 
     def factor(self, progress: Array) -> Array:
-        """1 at all times."""
         return jnp.ones_like(progress)
 
 
@@ -55,6 +56,16 @@ class AbstractOptimiser(eqx.Module):
     def build(self, num_steps: int | Array) -> optax.GradientTransformationExtraArgs:
         """The transformation."""
 
+    @property
+    def has_line_search(self) -> bool:
+        """Whether it compares values of the objective, which minibatches and noise make meaningless."""
+        return False
+
+
+def as_optimiser(optimiser: Any) -> Any:
+    """An optimiser as it is, a bare Optax transformation in a wrapper."""
+    return BareTransformation(optimiser) if isinstance(optimiser, optax.GradientTransformation) else optimiser
+
 
 def _check_rate(rate: float) -> None:
     if not rate > 0:
@@ -88,7 +99,6 @@ class Adam(AbstractOptimiser):
                 raise ValueError(f"{name} must be in [0, 1), got {value}")
 
     def build(self, num_steps: int | Array) -> optax.GradientTransformationExtraArgs:
-        """Adam with the schedule."""
         return optax.with_extra_args_support(
             optax.chain(optax.scale_by_adam(self.b1, self.b2), _scale_by(self.learning_rate, self.schedule, num_steps))
         )
@@ -135,6 +145,63 @@ class LBFGS(AbstractOptimiser):
             raise ValueError(f"memory_size must be >= 1, got {self.memory_size}")
 
     def build(self, num_steps: int | Array) -> optax.GradientTransformationExtraArgs:
-        """L-BFGS from Optax."""
         del num_steps
         return optax.lbfgs(memory_size=self.memory_size)
+
+    has_line_search: ClassVar[bool] = True
+
+
+@register("optimiser/optax")
+class Optax(AbstractOptimiser):
+    """Any optimiser of Optax, by the function that makes it: files hold its name and options.
+
+    Args:
+        factory: such as `optax.adamw` or `optax.lion`; one of your own needs `mx.register_function`.
+        learning_rate: of the mean negative log density per example; None for a factory that takes none.
+        schedule: how the learning rate changes over the run.
+        options: what else the factory takes, by name.
+
+    >>> import marginax as mx
+    >>> import optax
+    >>> mx.infer.MAP(optimiser=mx.infer.Optax(optax.adamw, learning_rate=1e-3, weight_decay=1e-4)).optimiser.options
+    {'weight_decay': 0.0001}
+    """
+
+    factory: Callable[..., optax.GradientTransformation]
+    learning_rate: float | None
+    schedule: Schedule
+    options: dict[str, Any]
+
+    def __init__(self, factory: Any, learning_rate: Any = None, *, schedule: Schedule | None = None, **options: Any):
+        """Store, and build once, so that a wrong option is refused here."""
+        if isinstance(factory, optax.GradientTransformation) or not callable(factory):
+            raise TypeError(f"factory must be a function of optax such as optax.adamw, got {factory!r}")
+        if learning_rate is not None:
+            _check_rate(learning_rate)
+        self.factory, self.learning_rate, self.options = cast(Any, factory), learning_rate, options
+        self.schedule = Constant() if schedule is None else schedule
+        if not isinstance(self.build(1), optax.GradientTransformation):
+            raise TypeError(f"factory must return an optax.GradientTransformation, got {factory!r}")
+
+    def build(self, num_steps: int | Array) -> optax.GradientTransformationExtraArgs:
+        options = dict(self.options)
+        if self.learning_rate is not None:
+            rate, schedule = self.learning_rate, self.schedule
+            options["learning_rate"] = lambda count: rate * schedule.factor(jnp.asarray(count) / num_steps)
+        return optax.with_extra_args_support(self.factory(**options))
+
+    @property
+    def has_line_search(self) -> bool:
+        return self.factory is optax.lbfgs
+
+
+class BareTransformation(AbstractOptimiser):
+    """A transformation as Optax made it: its functions have no names, so files cannot hold it."""
+
+    transformation: optax.GradientTransformation
+
+    not_stored: ClassVar[str] = "give mx.infer.Optax(optax.adamw, learning_rate=...), which is stored by name"
+
+    def build(self, num_steps: int | Array) -> optax.GradientTransformationExtraArgs:
+        del num_steps
+        return optax.with_extra_args_support(self.transformation)

@@ -1,36 +1,36 @@
 """The progress bar and the polite Ctrl-C."""
 
+import importlib.util
 import signal
 import sys
 import threading
 from types import FrameType
 from typing import Any
 
+from marginax._extras import require
+
 
 def bar_of_tasks(*, transient: bool = False) -> Any:
     """A bar of rich on standard error: count, rate (a field of the task), time gone and time left."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    return Bar(
-        TextColumn("{task.description:>10}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
+    rich = require("rich.progress")
+    return rich.Progress(
+        rich.TextColumn("{task.description:>10}"),
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        rich.TextColumn("{task.fields[rate]}"),
+        rich.TimeElapsedColumn(),
+        rich.TextColumn("left"),
+        rich.TimeRemainingColumn(),
+        console=require("rich.console").Console(stderr=True),
         transient=transient,
     )
 
 
 class Progress:
-    """A bar with phase, rate and time left; silent when there is nobody to see it."""
+    """A bar with phase, rate and time left; silent when there is nobody to see it, or no rich to draw it."""
 
     def __init__(self, show: bool | None):
-        self._show = sys.stderr.isatty() if show is None else show
+        self._show = sys.stderr.isatty() and importlib.util.find_spec("rich") is not None if show is None else show
         self._bar: Any = None
         self._task: Any = None
 

@@ -7,21 +7,20 @@ with $k(a, b) = \exp(-\|a - b\|^2 / h)$ and h from the median distance of the pa
 that chains stay independent. Particles spread too little in many dimensions: think of an ensemble whose members repel.
 """
 
-from typing import Any, cast
+import dataclasses
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax._kernels.random import derive, normal_like
 from marginax.data import Batch
-from marginax.files import register
-from marginax.infer.method import AbstractMethod, Infos, Phase, check_count, num_steps_for
-from marginax.infer.optimisers import LBFGS, AbstractOptimiser, Adam
+from marginax.infer.catalogue import register_method
+from marginax.infer.method import Infos, check_count
+from marginax.infer.training import AbstractOptimised
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 from marginax.posterior import AbstractPosterior, Draws
@@ -43,36 +42,34 @@ class SVGDInfo(eqx.Module):
     distance: Array
 
 
-@register("method/svgd")
-class SVGD(AbstractMethod):
+@register_method(
+    "method/svgd",
+    gives="particles that repel each other",
+    use_when="an ensemble whose members keep apart",
+    cost="20 training runs",
+    order=160,
+)
+class SVGD(AbstractOptimised):
     """Particles that follow the gradient of the log density and repel each other.
+
+    Takes what every `AbstractOptimised` takes, and:
 
     Args:
         num_particles: in a swarm (a chain).
         jitter: how far particles start from a network that `init=` gives; without it each has weights of its own.
-        num_epochs: as in MAP.
-        batch_size: as in MAP.
-        optimiser: `Adam` or `SGD`.
     """
 
     num_particles: int = 20
     jitter: float | None = None
-    num_epochs: int | None = None
-    batch_size: int | None = 128
-    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
 
     def __check_init__(self):
         check_count("num_particles", self.num_particles, least=2)
-        check_count("num_epochs", self.num_epochs, optional=True)
-        check_count("batch_size", self.batch_size, optional=True)
         if self.jitter is not None and not self.jitter > 0:
             raise ValueError(f"jitter must be > 0 or None, got {self.jitter}")
-        if not isinstance(self.optimiser, AbstractOptimiser) or isinstance(self.optimiser, LBFGS):
-            raise TypeError(f"optimiser must be mx.infer.Adam(...) or SGD(...), got {self.optimiser!r}")
 
     def warm_started(self) -> "SVGD":
         """From a given start, particles begin nearby."""
-        return SVGD(self.num_particles, self.jitter or 0.1, self.num_epochs, self.batch_size, self.optimiser)
+        return dataclasses.replace(self, jitter=self.jitter or 0.1)
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> SVGDState:
         """The first particle where the chain starts, the others at fresh weights or nearby."""
@@ -86,28 +83,20 @@ class SVGD(AbstractMethod):
             return jax.tree.map(lambda a, b: jnp.where(index == 0, a, b), params, other)
 
         particles = jax.vmap(place)(jnp.arange(self.num_particles))
-        return SVGDState(particles, self.optimiser.build(1).init(cast(Any, particles)))
-
-    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
-        """Climb."""
-        return (Phase("train", num_steps_for(self.num_epochs, num_examples, batch_size), self.step, can_end=True),)
+        return SVGDState(particles, self.first_memory(particles))
 
     def step(
         self, model: AbstractModel, state: SVGDState, batch: Batch, *, key: PRNGKeyArray
     ) -> tuple[SVGDState, SVGDInfo]:
-        """All particles at once."""
         del key
         values, gradients = jax.vmap(jax.value_and_grad(lambda p: model.log_density(p, batch)))(state.params)
         unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], state.params))[1]
         direction, distance = stein_direction(_matrix(state.params), _matrix(gradients))
         uphill = jax.tree.map(lambda leaf: -leaf / batch.num_examples, jax.vmap(unravel)(direction))
-        num_steps = num_steps_for(self.num_epochs, batch.num_examples, batch.size)
-        updates, memory = self.optimiser.build(num_steps).update(uphill, state.optimiser, cast(Any, state.params))
-        params = cast(Any, optax.apply_updates(cast(Any, state.params), updates))
+        params, memory = self.descend(uphill, state.optimiser, state.params, batch)
         return SVGDState(params, memory), SVGDInfo(jnp.mean(values), distance)
 
     def posterior(self, model: AbstractModel, state: SVGDState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        """Particles are the draws of a chain."""
         del draws, infos
         return Draws(model=model, params=jax.tree.map(np.asarray, state.params))
 

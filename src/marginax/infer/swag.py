@@ -11,6 +11,8 @@ large moments loses its digits in single precision. The learning rate, which set
 largest curvature of the loss unless it is given.
 """
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -19,16 +21,16 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from marginax.curvature import DiagonalCovariance, LowRankCovariance
 from marginax.data import Batch
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.flat import ravel, unravel
 from marginax.infer.map import MAP
 from marginax.infer.mcmc.adaptation import DiagonalMetric, Moments, add_to_moments, no_moments
-from marginax.infer.method import AbstractMethod, Infos, Phase, check_count
+from marginax.infer.method import AbstractMethod, Infos, Phase, check_count, mixture_of_chains
 from marginax.infer.sgmcmc.diffusion import look_at_curvature
 from marginax.infer.training import TrainInfo, begin_by_training, training_memory
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
-from marginax.posterior import AbstractPosterior, Gaussian, Mixture
+from marginax.posterior import AbstractPosterior, Gaussian
 
 _LEAST_STEPS = 20
 _SHARE = 0.1
@@ -46,7 +48,13 @@ class SWAGState(eqx.Module):
     count: Int[Array, ""]
 
 
-@register("method/swag")
+@register_method(
+    "method/swag",
+    gives="a normal around the average of SGD's path",
+    use_when="you train by SGD anyway, and the data come in batches",
+    cost="MAP and 100 epochs more",
+    order=40,
+)
 class SWAG(AbstractMethod):
     """A normal posterior from the path of SGD.
 
@@ -85,7 +93,6 @@ class SWAG(AbstractMethod):
 
     @property
     def needs_full_batch(self) -> bool:
-        """As in training."""
         return self.training is not None and self.training.needs_full_batch
 
     def warm_started(self) -> "SWAG":
@@ -93,7 +100,6 @@ class SWAG(AbstractMethod):
         return self if self.training is None else eqx.tree_at(lambda m: m.training, self, None)
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> SWAGState:
-        """Start where the chain starts; nothing is averaged yet."""
         training = None
         if self.training is not None:
             training = training_memory(self.training.init(model, params, batch, key=key))
@@ -104,7 +110,6 @@ class SWAG(AbstractMethod):
         return SWAGState(params, training, rest, jnp.ones(()), moments, deviations, zero)
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
-        """Train if asked, look at the curvature if that is needed, then wander."""
         phases = () if self.training is None else (begin_by_training(self.training, num_examples, batch_size),)
         if self.learning_rate is None:
             phases += (look_at_curvature(),)
@@ -128,13 +133,10 @@ class SWAG(AbstractMethod):
         return new, TrainInfo(value)
 
     def posterior(self, model: AbstractModel, state: SWAGState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        """A normal for each chain."""
         del draws, infos
         if not np.all(np.asarray(state.moments.count) > 1):
             raise KeyboardInterrupt("interrupted before there were two snapshots: there is no posterior yet")
-        chains = range(np.shape(state.count)[0])
-        parts = [_normal(model, jax.tree.map(lambda leaf, at=c: leaf[at], state)) for c in chains]
-        return parts[0] if len(parts) == 1 else Mixture(parts)
+        return mixture_of_chains(partial(_normal, model), state)
 
     def _period(self, num_examples: int, batch_size: int) -> int:
         return max(-(-num_examples // batch_size), _LEAST_STEPS) if self.every is None else self.every

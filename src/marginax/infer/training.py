@@ -2,7 +2,7 @@
 
 import abc
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax.data import Batch
 from marginax.infer.method import AbstractMethod, Infos, Phase, check_count, num_steps_for
-from marginax.infer.optimisers import LBFGS, AbstractOptimiser
+from marginax.infer.optimisers import AbstractOptimiser, Adam, as_optimiser
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 from marginax.posterior import AbstractPosterior, Draws
@@ -51,19 +51,67 @@ class TrainInfo(eqx.Module):
     log_density: Float[Array, "*steps"]
 
 
-class AbstractTraining(AbstractMethod):
-    """A method that ends at the maximum of an objective; it says which, and gets one draw per chain."""
+class AbstractOptimised(AbstractMethod):
+    """A method that takes steps of an optimiser.
 
-    num_epochs: eqx.AbstractVar[int | None]
-    batch_size: eqx.AbstractVar[int | None]
-    optimiser: eqx.AbstractVar[AbstractOptimiser]
+    Args:
+        num_epochs: passes over the data; by default at least 10 and enough for 4,000 steps.
+        batch_size: rows per step, None for all.
+        optimiser: `Adam`, `SGD`, `Optax(...)`, or an Optax transformation.
+    """
+
+    num_epochs: int | None = eqx.field(default=None, kw_only=True)
+    batch_size: int | None = eqx.field(default=128, kw_only=True)
+    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam, converter=as_optimiser, kw_only=True)
 
     def __check_init__(self):
         check_count("num_epochs", self.num_epochs, optional=True)
         check_count("batch_size", self.batch_size, optional=True)
         if not isinstance(self.optimiser, AbstractOptimiser):
-            raise TypeError(f"optimiser must be mx.infer.Adam(...), SGD(...) or LBFGS(...), got {self.optimiser!r}")
-        if isinstance(self.optimiser, LBFGS) and self.batch_size is not None:
+            raise TypeError(f"optimiser must be mx.infer.Adam(...), SGD(...) or Optax(...), got {self.optimiser!r}")
+        if self.optimiser.has_line_search and not self.is_deterministic:
+            raise ValueError("optimiser must be Adam(...), SGD(...) or such: a line search on noise leads nowhere")
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether the objective on all data is a function of what is trained, without noise."""
+        return False
+
+    def num_steps(self, num_examples: int, batch_size: int) -> int:
+        """Of the whole run."""
+        return num_steps_for(self.num_epochs, num_examples, batch_size)
+
+    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
+        return (Phase("train", self.num_steps(num_examples, batch_size), self.step, can_end=True),)
+
+    @abc.abstractmethod
+    def step(self, model: AbstractModel, state: Any, batch: Batch, *, key: PRNGKeyArray) -> tuple[Any, Any]:
+        """One step of the optimiser, which sees the objective per example."""
+
+    def first_memory(self, trained: PyTree) -> PyTree:
+        """Of the optimiser."""
+        return self.optimiser.build(1).init(trained)
+
+    def descend(
+        self, gradient: PyTree, memory: PyTree, trained: PyTree, batch: Batch, **more: Any
+    ) -> tuple[Any, PyTree]:
+        """What is trained, and the optimiser's memory, after a step down this gradient."""
+        transform = self.optimiser.build(self.num_steps(batch.num_examples, batch.size))
+        updates, memory = transform.update(gradient, memory, trained, **more)
+        return optax.apply_updates(trained, updates), memory
+
+
+class AbstractTraining(AbstractOptimised):
+    """A method that ends at the maximum of an objective; it says which, and gets one draw per chain.
+
+    Args:
+        num_epochs: passes over the data; by default at least 10 and enough for 4,000 steps.
+        batch_size: rows per step, None for all.
+        optimiser: `Adam`, `SGD`, `Optax(...)`, an Optax transformation, or (on full batches only) `LBFGS`.
+    """
+
+    def __check_init__(self):
+        if self.optimiser.has_line_search and self.batch_size is not None:
             raise ValueError(f"optimiser LBFGS() needs batch_size=None (all rows), got {self.batch_size}")
 
     @abc.abstractmethod
@@ -76,14 +124,7 @@ class AbstractTraining(AbstractMethod):
         """What the objective of a chain needs besides the parameters."""
         del model, params, key
 
-    def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> TrainState:
-        """Start where the chain starts."""
-        del batch
-        return TrainState(params, self.optimiser.build(1).init(cast(Any, params)), self.extra(model, params, key=key))
-
-    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
-        """Train."""
-        return (Phase("train", num_steps_for(self.num_epochs, num_examples, batch_size), self.step, can_end=True),)
+    is_deterministic: ClassVar[bool] = True
 
     @property
     def supports_dynamic_size(self) -> bool:
@@ -92,26 +133,22 @@ class AbstractTraining(AbstractMethod):
 
     @property
     def needs_full_batch(self) -> bool:
-        """A line search on noise leads nowhere."""
-        return isinstance(self.optimiser, LBFGS)
+        return self.optimiser.has_line_search
+
+    def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> TrainState:
+        del batch
+        return TrainState(params, self.first_memory(params), self.extra(model, params, key=key))
 
     def step(
         self, model: AbstractModel, state: TrainState, batch: Batch, *, key: PRNGKeyArray
     ) -> tuple[TrainState, TrainInfo]:
-        """Climb by one step of the optimiser, which sees the objective per example."""
-        num_examples = batch.num_examples
-
         def loss(params: Params) -> Float[Array, ""]:
-            return -self.objective(model, params, batch, state.extra, key=key) / num_examples
+            return -self.objective(model, params, batch, state.extra, key=key) / batch.num_examples
 
-        transform: Any = self.optimiser.build(num_steps_for(self.num_epochs, num_examples, batch.size))
         value, gradient = jax.value_and_grad(loss)(state.params)
-        more: dict[str, Any] = {}
-        if isinstance(self.optimiser, LBFGS):
-            more = {"value": value, "grad": gradient, "value_fn": loss}
-        updates, memory = transform.update(gradient, state.optimiser, state.params, **more)
-        params: Any = optax.apply_updates(cast(Any, state.params), updates)
-        return TrainState(params, memory, state.extra), TrainInfo(-value * num_examples)
+        more = {"value": value, "grad": gradient, "value_fn": loss}
+        params, memory = self.descend(gradient, state.optimiser, state.params, batch, **more)
+        return TrainState(params, memory, state.extra), TrainInfo(-value * batch.num_examples)
 
     def posterior(self, model: AbstractModel, state: TrainState, draws: PyTree, infos: Infos) -> AbstractPosterior:
         """One draw per chain: a point, or an ensemble."""

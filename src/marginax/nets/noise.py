@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Key, PRNGKeyArray, PyTree
 from marginax._kernels.examples_last import call_batched, map_examples
 from marginax._kernels.random import bits, derive, normal
 from marginax.files import register
-from marginax.nets.layers import Shapes, layer_shapes, layers_of, replace_layers
+from marginax.nets.layers import Shapes, kind_of, layer_shapes, layers_of, replace_layers
 
 _TINY = 1e-12
 
@@ -248,8 +248,10 @@ class LocalNormal(AbstractNoise):
 
     def call(self, layer: Any, x: Array, noise: Array) -> Array:
         variance = jnp.full((), _TINY, x.dtype)
+        kind = kind_of(layer)
+        assert kind is not None
         if self.scale.weight is not None:
-            variance = variance + self.scale.weight**2 @ x**2
+            variance = variance + self.scale.weight**2 @ kind.inputs(layer, x)[0] ** 2
         if self.scale.bias is not None:
             variance = variance + self.scale.bias**2
         return layer(x) + jnp.sqrt(variance) * noise

@@ -1,11 +1,13 @@
-"""Chains of a sampler: traces, ranks, autocorrelation, energy. Values have axes (chain, draw)."""
+"""Chains of a sampler, by ArviZ: traces, ranks, autocorrelation; and energies. Values have axes (chain, draw)."""
 
+import warnings
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Num
 
-from marginax.evaluate.convergence import autocovariance, fraction_of_energy
+from marginax._extras import require
+from marginax.evaluate.convergence import fraction_of_energy
 
 # Okabe and Ito's colours, which differ also for colour-blind eyes, ordered so that neighbours do too.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#000000")
@@ -29,26 +31,23 @@ def plot_trace(
     Returns:
         The Axes.
     """
-    chains, draws = values.shape
-    for chain in range(chains):
-        ax.plot(
-            values[chain], color=COLORS[chain % 8], lw=0.7, alpha=0.9 if chains < 3 else 0.7, label=f"chain {chain}"
+    arviz, chains = require("arviz"), len(values)
+    spare = require("matplotlib.figure").Figure().subplots()  # of the densities that ArviZ draws beside the traces
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Matplotlib 3.11, about ArviZ
+        arviz.plot_trace(
+            arviz.from_dict({name: values}, sample_stats=None if diverging is None else {"diverging": diverging}),
+            axes=np.array([[spare, ax]]),
+            divergences=None if diverging is None else "bottom",
+            chain_prop={"color": _colors(chains)},
+            trace_kwargs={"linewidth": 0.7, "alpha": 0.9 if chains < 3 else 0.7},
+            show=False,
         )
-    if diverging is not None:
-        places = np.flatnonzero(np.asarray(diverging).any(axis=0))
-        if len(places):
-            height = np.full(len(places), 0.015)
-            ax.plot(
-                places,
-                height,
-                "|",
-                color="black",
-                ms=8,
-                transform=ax.get_xaxis_transform(),
-                label="divergent",
-                zorder=3,
-            )
-    ax.set(xlim=(0, max(draws - 1, 1)), xlabel="draw", ylabel=name)
+    for i, line in enumerate(ax.lines[:chains]):
+        line.set_label(f"chain {i}")
+    for i, line in enumerate(ax.lines[chains:]):
+        line.set(markersize=8, label="_nolegend_" if i else "divergent")
+    ax.set(title="", xlabel="draw", ylabel=name)
     _legend_of_chains(ax)
     return ax
 
@@ -56,8 +55,7 @@ def plot_trace(
 def plot_rank(ax: Any, values: Num[np.ndarray, "chain draw"], *, num_bins: int = 20, name: str = "value") -> Any:
     """Histogram of each chain's ranks among the draws of all: flat if the chains draw from the same distribution.
 
-    Chains are rows above each other. The dashed lines are where flat bars would end, the grey bands hold 95% of the
-    bars of independent draws.
+    Chains are rows above each other. The dashed lines are where flat bars would end.
 
     Args:
         ax: matplotlib Axes.
@@ -68,34 +66,12 @@ def plot_rank(ax: Any, values: Num[np.ndarray, "chain draw"], *, num_bins: int =
     Returns:
         The Axes.
     """
-    from scipy import stats
-
-    chains, draws = values.shape
-    ranks = (stats.rankdata(values, method="ordinal").reshape(values.shape) - 0.5) / values.size
-    edges = np.linspace(0, 1, num_bins + 1)
-    heights = np.stack([np.histogram(row, edges)[0] for row in ranks]) * num_bins / draws  # 1 on average
-    row = 1.15 * max(2.0, heights.max())
-    low, high = stats.binom(draws, 1 / num_bins).ppf([0.025, 0.975]) * num_bins / draws
-    for chain in range(chains):
-        floor = (chains - 1 - chain) * row
-        ax.fill_between([0, 1], floor + low, floor + high, color="0.5", alpha=0.2, lw=0, zorder=1)
-        ax.bar(
-            edges[:-1],
-            heights[chain],
-            width=np.diff(edges),
-            bottom=floor,
-            align="edge",
-            color=COLORS[chain % 8],
-            alpha=0.75,
-            edgecolor="white",
-            lw=0.6,
-            zorder=2,
-        )
-        ax.plot([0, 1], [floor + 1, floor + 1], "--", color="black", lw=0.8, zorder=3)
-        ax.axhline(floor, color="black", lw=0.6, zorder=3)
-    ax.set(xlim=(0, 1), ylim=(0, chains * row), xlabel=f"rank of {name} among all draws")
-    ax.set_yticks([(chains - 1 - chain) * row + 1 for chain in range(chains)], [f"chain {c}" for c in range(chains)])
-    ax.set_xticks([0, 0.5, 1], ["lowest", "middle", "highest"])
+    chains = len(values)
+    require("arviz").plot_rank({name: values}, bins=num_bins, colors=_colors(chains), ax=ax, show=False)
+    ax.set(title="", xlim=(0, values.size), xlabel=f"rank of {name} among all draws", ylabel="")
+    ax.set_yticks(ax.get_yticks(), [f"chain {chain}" for chain in range(chains)])
+    ax.set_xticks([0, values.size / 2, values.size], ["lowest", "middle", "highest"])
+    ax.xaxis.label.set_size(require("matplotlib").rcParams["axes.labelsize"])
     ax.tick_params(axis="y", length=0)
     return ax
 
@@ -104,6 +80,8 @@ def plot_autocorrelation(
     ax: Any, values: Num[np.ndarray, "chain draw"], *, max_lag: int | None = None, name: str = "value"
 ) -> Any:
     """How long each chain remembers: the sooner the curves reach the grey band, the more each draw is worth.
+
+    The correlations are ArviZ's; its picture has an Axes for each chain, this one has them all in one.
 
     Args:
         ax: matplotlib Axes.
@@ -118,9 +96,8 @@ def plot_autocorrelation(
     if max_lag is None:
         max_lag = int(np.clip(draws // 10, 20, 200))
     max_lag = min(max_lag, draws - 1)
-    covariance = autocovariance(np.asarray(values, np.float64))
     with np.errstate(divide="ignore", invalid="ignore"):  # a frozen chain has no autocorrelation, and no curve
-        correlation = covariance / covariance[:, :1]
+        correlation = require("arviz").autocorr(np.asarray(values, np.float64))
     band = 1.96 / np.sqrt(draws)
     ax.fill_between([0, max_lag], -band, band, color="0.5", alpha=0.2, lw=0)
     ax.axhline(0, color="black", lw=0.8)
@@ -169,6 +146,10 @@ def plot_energy(ax: Any, energy: Num[np.ndarray, "chain step"], *, num_bins: int
     name = "E-BFMI" if len(energy) == 1 else "smallest E-BFMI"
     ax.legend(frameon=False, title=f"{name} {smallest:.2f}")
     return ax
+
+
+def _colors(num: int) -> list[str]:
+    return [COLORS[chain % len(COLORS)] for chain in range(num)]
 
 
 def _legend_of_chains(ax: Any) -> None:

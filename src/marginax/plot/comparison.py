@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from marginax._extras import require
 from marginax.evaluate import Comparison
 from marginax.plot.bands import plot_band
 from marginax.plot.calibration import plot_coverage, plot_reliability
@@ -118,7 +119,7 @@ def draw_comparison(comparison: Comparison, data: tuple[Any, Any] | None = None)
         comparison: from `mx.evaluate.compare`.
         data: training data (x, y) to show as points; by default the test data.
     """
-    from matplotlib.figure import Figure
+    Figure = require("matplotlib.figure").Figure
 
     x, y = (comparison.test.x, comparison.test.y) if data is None else data
     x, y = np.asarray(x), np.asarray(y)

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from marginax._extras import require
+
 if TYPE_CHECKING:
     from marginax.posterior.draws import Draws
     from marginax.posterior.posterior import AbstractPosterior
@@ -22,7 +24,7 @@ def to_arviz(posterior: "AbstractPosterior", *, num_samples: int = 1000) -> Any:
     With `thin` above 1 the statistics are those of the kept steps. A continuous posterior is represented by
     `num_samples` draws in one chain.
     """
-    import arviz
+    arviz = require("arviz")
 
     from marginax.posterior.draws import Draws
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from marginax._extras import require
 from marginax._kernels.random import derive, normal
 from marginax.data import DataSpec
 from marginax.files import register
@@ -52,22 +53,22 @@ class AutoregressiveFlow(eqx.Module):
 
     def sample(self, *, key: PRNGKeyArray) -> tuple[Float[Array, " size"], Float[Array, ""]]:
         """A draw and its log density."""
-        from numpyro.distributions.flows import InverseAutoregressiveTransform
+        flows = require("numpyro.distributions.flows")
 
         x: Any = normal(key, (self.size,))
         log_prob = jnp.sum(-0.5 * x**2 - 0.5 * _LOG_2PI)
         _, apply = _network(self.size)
         for weights in self.weights:
-            transform = InverseAutoregressiveTransform(lambda x, w=weights: apply(w, x))
+            transform = flows.InverseAutoregressiveTransform(lambda x, w=weights: apply(w, x))
             x, log_scale = transform.call_with_intermediates(x)
             x, log_prob = x[::-1], log_prob - jnp.sum(jnp.asarray(log_scale))
         return x, log_prob
 
 
 def _network(size: int) -> tuple[Any, Any]:
-    from numpyro.nn.auto_reg_nn import AutoregressiveNN
-
-    return AutoregressiveNN(size, [size], permutation=jnp.arange(size), skip_connections=False)
+    return require("numpyro.nn.auto_reg_nn").AutoregressiveNN(
+        size, [size], permutation=jnp.arange(size), skip_connections=False
+    )
 
 
 @register("posterior/transformed")

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from marginax.files import FileError, decode, encode, read_bundle, write_bundle
+from marginax.files import FileError, Parts, encode
 from marginax.files.disk import naming
 from marginax.model import AbstractModel, Model, Params
 
@@ -17,30 +17,6 @@ if TYPE_CHECKING:
     from marginax.posterior.posterior import AbstractPosterior
 
 _MODEL_MISSING = "model of the posterior"
-
-
-def encode_model(model: AbstractModel) -> tuple[Any, dict[str, Any]]:
-    """The model as a document, or a note that the user has to bring it because it holds code of theirs."""
-    try:
-        document, arrays = encode(model)
-    except FileError as error:
-        return {"missing": str(error), "structure": model.structure}, {}
-    return {"stored": document}, {f"model/{name}": array for name, array in arrays.items()}
-
-
-def decode_model(document: Any, arrays: dict[str, Any], model: AbstractModel | None, path: Any) -> AbstractModel:
-    """The stored model, or the user's where it could not be stored; the two must have the same leaves."""
-    if "stored" in document:
-        inner = {name.removeprefix("model/"): a for name, a in arrays.items() if name.startswith("model/")}
-        return decode(document["stored"], inner) if model is None else model
-    if model is None:
-        raise FileError(
-            f"{path} was made with a network or function of yours that is not in the file ({document['missing']}): "
-            "pass model=..., or decorate the class with @mx.register before saving"
-        )
-    if document["structure"] != model.structure:
-        raise FileError(f"model does not match {path}: its weights have other names or shapes")
-    return model
 
 
 def save_posterior(
@@ -55,19 +31,15 @@ def save_posterior(
 
     Leaves that are among `draws` lie in the file `linked` already: it is made a part of the bundle, as it is.
     """
-    model, arrays = encode_model(posterior.model)
-    document, inner = encode(_without_model(posterior))
-    names = {id(array): name for name, array in (draws or {}).items()}
-    stored = {name: names[id(array)] for name, array in inner.items() if linked is not None and id(array) in names}
-    arrays.update({f"posterior/{name}": array for name, array in inner.items() if name not in stored})
-    write_bundle(
-        path,
-        "posterior",
-        {"model": model, "posterior": document, "draws": stored},
-        arrays,
-        overwrite=overwrite,
-        linked=linked if stored else None,
+    names = {id(array): name for name, array in (draws or {}).items()} if linked is not None else {}
+    parts = Parts.encode(
+        {"model": posterior.model, "posterior": _without_model(posterior)}, {"model": posterior.model.structure}
     )
+    places = {name: names[id(array)] for name, array in parts.arrays.items() if id(array) in names}
+    for name in places:
+        del parts.arrays[name]
+    parts.document["draws"] = {"stored": encode(places)[0]}
+    parts.write(path, "posterior", overwrite=overwrite, linked=linked if places else None)
 
 
 def load(path: str | os.PathLike[str], *, model: AbstractModel | None = None) -> "AbstractPosterior":
@@ -85,15 +57,18 @@ def load(path: str | os.PathLike[str], *, model: AbstractModel | None = None) ->
         path = inner
     elif (path / "setup").exists():
         raise FileError(f"{path} is a run that has not finished: use mx.resume({str(path)!r})")
-    document, arrays = read_bundle(path, "posterior", mapped=True)
-    if not isinstance(document, dict) or set(document) != {"model", "posterior", "draws"}:
-        raise FileError(f"{path} is not a marginax posterior")
-    stored = {n.removeprefix("posterior/"): a for n, a in arrays.items() if n.startswith("posterior/")}
-    places = document["draws"] if isinstance(document["draws"], dict) else {}
-    stored |= {name: arrays[place] for name, place in places.items() if isinstance(place, str) and place in arrays}
+    parts = Parts.read(path, "posterior", mapped=True)
+    places = parts.get("draws")
+    parts.arrays |= {name: parts.arrays[place] for name, place in places.items() if place in parts.arrays}
+    loaded = stored_model(parts, model)
+    posterior = parts.get("posterior")
     with naming(path):
-        loaded = decode_model(document["model"], arrays, model, path)
-        return _with_model(decode(document["posterior"], stored), loaded)
+        return _with_model(posterior, loaded)
+
+
+def stored_model(parts: Parts, model: AbstractModel | None) -> AbstractModel:
+    """The stored model, or the user's where it could not be stored; the two must have the same leaves."""
+    return parts.get("model", model, structure=None if model is None else model.structure, argument="model")
 
 
 def _without_model(posterior: Any) -> Any:

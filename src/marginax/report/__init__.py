@@ -1,5 +1,9 @@
 """Reports: one self-contained HTML file, for a fit (`write_report`) or from sections of one's own (`write_page`)."""
 
+from marginax._extras import require
+
+require("matplotlib")
+
 from marginax.report.comparison import write_comparison
 from marginax.report.fit import NUM_PARTS, write_report
 from marginax.report.page import (

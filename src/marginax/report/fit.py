@@ -42,7 +42,7 @@ def write_report(
     title: str | None = None,
     command: str | None = None,
     level: float = 0.9,
-    say: Callable[[str], None] | None = None,
+    callback: Callable[[str], None] | None = None,
 ) -> Path:
     """Write what was fitted and how good it is as one HTML file, which needs no network.
 
@@ -61,7 +61,7 @@ def write_report(
         title: at the top.
         command: that made the fit, to show how to reproduce it.
         level: probability of intervals.
-        say: called with the name of each of the `NUM_PARTS` parts before it is made.
+        callback: called with the name of each of the `NUM_PARTS` parts before it is made.
 
     Returns:
         The path.
@@ -76,7 +76,7 @@ def write_report(
     ...     "Which inputs are uncertain" in path.read_text(encoding="utf-8")
     True
     """
-    announce = say or (lambda _: None)
+    announce = callback or (lambda _: None)
     announce("predictions")
     material = gather(
         posterior, x, y, scaling=scaling, names=names, target=target, classes=classes, level=level, command=command

@@ -5,6 +5,8 @@ import io
 import re
 from typing import Any
 
+from marginax._extras import require
+
 _COLOURS = {"#000000": "currentColor", "#ffffff": "var(--card)", "#0072b2": "var(--blue)", "#1f77b4": "var(--blue)"}
 _COLOUR = re.compile("|".join(_COLOURS))
 _HEAD = re.compile(r"<svg\b[^>]*\bviewBox=\"0 0 ([\d.]+) ([\d.]+)\"[^>]*>")
@@ -30,7 +32,7 @@ def to_svg(figure: Any, *, label: str, scrolls: bool = False) -> str:
     """
     import html
 
-    import matplotlib
+    matplotlib = require("matplotlib")
 
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from marginax._extras import require
+
 Z = 4.9
 
 
@@ -134,7 +136,7 @@ def assert_moments_match(
 
 
 def _effective_sizes(values: Float[np.ndarray, "c s k"]) -> Float[np.ndarray, " k"]:
-    import arviz
+    arviz = require("arviz")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

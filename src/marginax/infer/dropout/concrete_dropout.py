@@ -10,36 +10,37 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.dropout.noisy_training import AbstractNoisyTraining, Rules, noisy_layers
-from marginax.infer.optimisers import AbstractOptimiser, Adam
 from marginax.model import Model, Params
 from marginax.nets import ConcreteFactor, Dropout, layers_of, replace_layers
 
 
-@register("method/concrete_dropout")
+@register_method(
+    "method/concrete_dropout",
+    gives="dropout with learned rates",
+    use_when="as MC dropout, with rates that are learned",
+    cost="1 training run",
+    order=90,
+)
 class ConcreteDropout(AbstractNoisyTraining):
     """Dropout with learned rates.
 
+    Takes what every `AbstractOptimised` takes, and:
+
     Args:
         initial_rate: where the rates start.
-        temperature: of the relaxed coin.
-        num_epochs: as in MAP.
-        batch_size: as in MAP.
-        optimiser: `Adam` or `SGD`.
+        relaxation: temperature of the relaxed coin.
     """
 
     initial_rate: float = 0.1
-    temperature: float = 0.1
-    num_epochs: int | None = None
-    batch_size: int | None = 128
-    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
+    relaxation: float = 0.1
 
     def __check_init__(self):
         if not 0 < self.initial_rate < 1:
             raise ValueError(f"initial_rate must be in (0, 1), got {self.initial_rate}")
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be > 0, got {self.temperature}")
+        if not self.relaxation > 0:
+            raise ValueError(f"relaxation must be > 0, got {self.relaxation}")
 
     def first_noise(self, model: Model) -> PyTree:
         """The logit of the first rate, for every layer with noise."""
@@ -49,7 +50,7 @@ class ConcreteDropout(AbstractNoisyTraining):
     def rules(self, model: Model, noise: PyTree) -> Rules:
         """A relaxed coin per input."""
         del model
-        return tuple(None if logit is None else ConcreteFactor(logit, self.temperature) for logit in noise)
+        return tuple(None if logit is None else ConcreteFactor(logit, self.relaxation) for logit in noise)
 
     def final_rules(self, model: Model, noise: PyTree) -> Rules:
         """Real coins with the learned rates."""

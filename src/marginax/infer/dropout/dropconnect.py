@@ -4,40 +4,39 @@ $q(w)$ puts $w_{ij} = m_{ij} z_{ij} / (1 - p)$ with coins $z_{ij}$, in training 
 prediction (one mask per draw).
 """
 
-import equinox as eqx
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax.data import Batch
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.dropout.noisy_training import AbstractNoisyTraining, Rules, noisy_layers
-from marginax.infer.optimisers import AbstractOptimiser, Adam
 from marginax.model import Model, Params
 from marginax.nets import WeightDropout
 from marginax.posterior.stochastic import noisy_network
 
 
-@register("method/dropconnect")
+@register_method(
+    "method/dropconnect",
+    gives="a network with weights dropped",
+    use_when="as MC dropout, with weights dropped in place of units",
+    cost="1 training run",
+    order=100,
+)
 class DropConnect(AbstractNoisyTraining):
     """Dropout of weights that stays on.
 
+    Takes what every `AbstractOptimised` takes, and:
+
     Args:
         rate: probability of dropping a weight, in every layer but the first.
-        num_epochs: as in MAP.
-        batch_size: as in MAP.
-        optimiser: `Adam` or `SGD`.
     """
 
     rate: float = 0.05
-    num_epochs: int | None = None
-    batch_size: int | None = 128
-    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
 
     def __check_init__(self):
         if not 0 < self.rate < 1:
             raise ValueError(f"rate must be in (0, 1), got {self.rate}")
 
     def rules(self, model: Model, noise: PyTree) -> Rules:
-        """Drop weights."""
         del noise
         return tuple(WeightDropout(self.rate) if noisy else None for noisy in noisy_layers(model))
 

@@ -5,43 +5,42 @@ dropout at prediction averages over that approximate posterior. A draw is a netw
 every input, a function. After convolutions it is approximate inference in a Bayesian convnet (Gal & Ghahramani, 2015).
 """
 
-import equinox as eqx
 from jaxtyping import PyTree
 
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.dropout.noisy_training import AbstractNoisyTraining, Rules, has_own_noise, noisy_layers
-from marginax.infer.optimisers import AbstractOptimiser, Adam
 from marginax.model import Model
 from marginax.nets import Dropout
 
 _RATE = 0.05
 
 
-@register("method/mc_dropout")
+@register_method(
+    "method/mc_dropout",
+    gives="a network with dropout on",
+    use_when="you train with dropout anyway: uncertainty for free",
+    cost="1 training run",
+    order=70,
+)
 class MCDropout(AbstractNoisyTraining):
     """Dropout that stays on.
 
     A network with dropout of its own (`mx.nets.MLP(dropout=...)`, `eqx.nn.Dropout`) is used as it is; in others the
     inputs of every layer but the first are dropped, which is dropout of every hidden unit and every feature map.
 
+    Takes what every `AbstractOptimised` takes, and:
+
     Args:
         rate: probability of dropping a unit; by default the network's own, or 0.05.
-        num_epochs: as in MAP.
-        batch_size: as in MAP.
-        optimiser: `Adam` or `SGD`.
     """
 
     rate: float | None = None
-    num_epochs: int | None = None
-    batch_size: int | None = 128
-    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
 
     def __check_init__(self):
         if self.rate is not None and not 0 < self.rate < 1:
             raise ValueError(f"rate must be in (0, 1) or None, got {self.rate}")
 
     def rules(self, model: Model, noise: PyTree) -> Rules:
-        """Drop inputs."""
         del noise
         if has_own_noise(model.network):
             if self.rate is not None:

@@ -6,18 +6,17 @@ example, less what the noise and the weights cost.
 """
 
 import abc
-from typing import Any, cast
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import numpy as np
-import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax.data import Batch
-from marginax.infer.method import AbstractMethod, Infos, Phase, check_count, num_steps_for
-from marginax.infer.optimisers import LBFGS, AbstractOptimiser
-from marginax.model import Model, Params, require_network
+from marginax.infer.method import Infos
+from marginax.infer.training import AbstractOptimised
+from marginax.model import Model, Params
 from marginax.nets import AbstractNoise, layers_of
 from marginax.posterior import AbstractPosterior, Stochastic
 
@@ -40,18 +39,8 @@ class NoisyInfo(eqx.Module):
     penalty: Array
 
 
-class AbstractNoisyTraining(AbstractMethod):
+class AbstractNoisyTraining(AbstractOptimised):
     """Trains a network with noise inside; it says which noise, and what it costs."""
-
-    num_epochs: eqx.AbstractVar[int | None]
-    batch_size: eqx.AbstractVar[int | None]
-    optimiser: eqx.AbstractVar[AbstractOptimiser]
-
-    def __check_init__(self):
-        check_count("num_epochs", self.num_epochs, optional=True)
-        check_count("batch_size", self.batch_size, optional=True)
-        if not isinstance(self.optimiser, AbstractOptimiser) or isinstance(self.optimiser, LBFGS):
-            raise TypeError(f"optimiser must be mx.infer.Adam(...) or SGD(...), got {self.optimiser!r}")
 
     # ---- what a method says
 
@@ -81,24 +70,16 @@ class AbstractNoisyTraining(AbstractMethod):
 
     # ---- the protocol
 
-    @property
-    def supports_dynamic_size(self) -> bool:
-        """The size only sets the scale and the length of the schedule."""
-        return True
+    needs_layers: ClassVar[bool] = True
+
+    supports_dynamic_size: ClassVar[bool] = True  # the size only sets the scale and the length of the schedule
 
     def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> NoisyState:
-        """Start where the chain starts."""
         del batch, key
         noise = self.first_noise(model)
-        return NoisyState(params, noise, self.optimiser.build(1).init(cast(Any, (params, noise))))
-
-    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
-        """Train."""
-        return (Phase("train", num_steps_for(self.num_epochs, num_examples, batch_size), self.step, can_end=True),)
+        return NoisyState(params, noise, self.first_memory((params, noise)))
 
     def step(self, model: Model, state: NoisyState, batch: Batch, *, key: PRNGKeyArray) -> tuple[NoisyState, NoisyInfo]:
-        """Climb by one step of the optimiser, which sees the objective per example."""
-
         def loss(trained: tuple[Params, PyTree]) -> tuple[Float[Array, ""], NoisyInfo]:
             params, noise = trained
             log_likelihood = self.log_likelihood(model, params, self.rules(model, noise), batch, key=key)
@@ -106,22 +87,18 @@ class AbstractNoisyTraining(AbstractMethod):
             total = log_likelihood + log_prior
             return -total / batch.num_examples, NoisyInfo(total, log_likelihood, -log_prior)
 
-        transform = self.optimiser.build(num_steps_for(self.num_epochs, batch.num_examples, batch.size))
         trained = (state.params, state.noise)
         gradient, info = jax.grad(loss, has_aux=True)(trained)
-        updates, memory = transform.update(gradient, state.optimiser, cast(Any, trained))
-        params, noise = cast(Any, optax.apply_updates(cast(Any, trained), updates))
+        (params, noise), memory = self.descend(gradient, state.optimiser, trained, batch)
         return NoisyState(params, noise, memory), info
 
     def posterior(self, model: Model, state: NoisyState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        """The trained network of each chain, with its noise on."""
         del draws, infos
         return Stochastic(model=model, params=state.params, noise=self.final_rules(model, state.noise))
 
 
 def noisy_layers(model: Model) -> list[bool]:
     """Which layers get noise on their inputs: those with random weights, but not the first, unless it is alone."""
-    require_network(model, "noise in layers")
     layers = layers_of(model.network)
     if not layers:
         raise ValueError(

@@ -11,30 +11,31 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.dropout.noisy_training import AbstractNoisyTraining, Rules, noisy_layers
-from marginax.infer.optimisers import AbstractOptimiser, Adam
 from marginax.model import Model, Params
 from marginax.nets import GaussianFactor, layers_of
 
 
-@register("method/stochastic_activations")
+@register_method(
+    "method/stochastic_activations",
+    gives="random units, weights at their mode",
+    use_when="random units, learned: few more unknowns than MAP",
+    cost="1 training run",
+    order=110,
+)
 class StochasticActivations(AbstractNoisyTraining):
     """Random units with learned means and spreads.
+
+    Takes what every `AbstractOptimised` takes, and:
 
     Args:
         prior_scale: $s_0$, how far from 1 a unit's factor is expected to be.
         initial_scale: of the factors at the start.
-        num_epochs: as in MAP.
-        batch_size: as in MAP.
-        optimiser: `Adam` or `SGD`.
     """
 
     prior_scale: float = 0.3
     initial_scale: float = 0.1
-    num_epochs: int | None = None
-    batch_size: int | None = 128
-    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
 
     def __check_init__(self):
         for name in ("prior_scale", "initial_scale"):
@@ -48,7 +49,6 @@ class StochasticActivations(AbstractNoisyTraining):
         return tuple(None if n is None else {"mean": jnp.ones(n), "rho": jnp.full(n, rho)} for n in sizes)
 
     def rules(self, model: Model, noise: PyTree) -> Rules:
-        """A normal factor per unit."""
         del model
         return tuple(None if z is None else GaussianFactor(jax.nn.softplus(z["rho"]), z["mean"]) for z in noise)
 

@@ -17,7 +17,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from marginax.curvature import GGN, AbstractKind, AbstractStructure, Cost, Dense, Kronecker
 from marginax.data import Batch, as_source
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.laplace.online import Online, OnlineTraining, Tune
 from marginax.infer.laplace.passes import LaplaceState, Passes
 from marginax.infer.laplace.tuning import Evidence, check_tunable, with_factors
@@ -30,7 +30,13 @@ from marginax.posterior import AbstractPosterior, Gaussian, Mixture
 from marginax.predict import AbstractPredictive, Linearised
 
 
-@register("method/laplace")
+@register_method(
+    "method/laplace",
+    gives="a normal around the mode, predictions linearised there",
+    use_when="you have a trained network and want its uncertainty",
+    cost="MAP and one epoch more",
+    order=30,
+)
 class Laplace(AbstractMethod):
     """A normal distribution around the mode.
 

@@ -6,40 +6,40 @@ by ascending the change of the squared distance from the centre, $\tfrac14 E[(|z
 Hoffman, Radul & Sountsov, 2021), here within each chain, so that chains stay independent.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from marginax._kernels.random import normal, uniform
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.flat import Density, Vector
-from marginax.infer.mcmc.adaptation import Adaptation, DiagonalMetric, Metric, MetricSqrt, choose
-from marginax.infer.mcmc.hamiltonian import HMCState, IntegratorState, acceptance_of, integrate
-from marginax.infer.mcmc.sampler import AbstractSampler, SamplerInfo
+from marginax.infer.mcmc.adaptation import Adaptation, MetricSqrt, choose
+from marginax.infer.mcmc.integrators import HMCState, IntegratorState, acceptance_of, integrate
+from marginax.infer.mcmc.sampler import AbstractSampler, SamplerInfo, Tuning
 from marginax.infer.method import check_count
 
 _ACCEPT, _LENGTH = 1, 2  # streams of random numbers within a move
 
 
-@register("method/hmc")
+@register_method(
+    "method/hmc",
+    gives="draws of the posterior itself",
+    use_when="exact; as NUTS, with trajectories of tuned length",
+    cost="10^4 to 10^5 gradients per chain",
+    order=260,
+)
 class HMC(AbstractSampler):
     """Hamiltonian Monte Carlo with window adaptation of step size and scale, and tuned path length.
 
+    Takes what every `AbstractSampler` takes, and:
+
     Args:
-        num_warmup: adaptation steps.
-        num_samples: kept draws per chain.
-        thin: steps per kept draw.
-        target_acceptance: mean acceptance that the step size aims at.
-        metric: `DiagonalMetric()`, or `DenseMetric()` for up to some hundreds of correlated parameters.
         path_length: mean length of trajectories in units of the posterior's scale, or None to tune it in warm-up.
         max_leapfrog: most leapfrog steps of a trajectory.
     """
 
-    num_warmup: int = 500
-    num_samples: int = 500
-    thin: int = 1
-    target_acceptance: float = 0.8
-    metric: Metric = eqx.field(default_factory=DiagonalMetric)
     path_length: float | None = None
     max_leapfrog: int = 512
 
@@ -48,42 +48,33 @@ class HMC(AbstractSampler):
         if self.path_length is not None and not self.path_length > 0:
             raise ValueError(f"path_length must be > 0 or None, got {self.path_length}")
 
-    @property
-    def lockstep(self) -> bool:
-        """Trajectories differ in length."""
-        return False
+    lockstep: ClassVar[bool] = False  # trajectories differ in length
 
-    def first_extra(self, place: HMCState) -> "PathLength":
+    def first_extra(self, state: HMCState) -> "PathLength":
         """One unit of scale, or what the user says."""
-        return first_path_length(place.position, 1.0 if self.path_length is None else self.path_length)
+        return first_path_length(state.position, 1.0 if self.path_length is None else self.path_length)
 
     def move(
-        self,
-        density: Density,
-        place: HMCState,
-        step_size: Array,
-        metric_sqrt: MetricSqrt,
-        extra: "PathLength",
-        *,
-        key: PRNGKeyArray,
+        self, density: Density, state: HMCState, tuning: Tuning, *, key: PRNGKeyArray
     ) -> tuple[HMCState, SamplerInfo, "Jump"]:
         """A trajectory of random length, accepted or not."""
-        length = 2.0 * uniform(key, 0, stream=_LENGTH) * extra.path_length
-        num_steps = jnp.clip(jnp.ceil(length / step_size), 1, self.max_leapfrog).astype(jnp.int32)
-        start = IntegratorState(place, normal(key, place.position.shape, place.position.dtype))
-        end = integrate(density, start, step_size, metric_sqrt, num_steps)
+        length = 2.0 * uniform(key, 0, stream=_LENGTH) * tuning.extra.path_length
+        num_steps = jnp.clip(jnp.ceil(length / tuning.step_size), 1, self.max_leapfrog).astype(jnp.int32)
+        start = IntegratorState(state, normal(key, state.position.shape, state.position.dtype))
+        end = integrate(density, start, tuning.step_size, tuning.metric_sqrt, num_steps)
         acceptance, diverging = acceptance_of(end.energy - start.energy)
         accepted = uniform(key, 0, stream=_ACCEPT) < acceptance
-        new = choose(accepted, end.state, place)
+        new = choose(accepted, end.state, state)
         info = SamplerInfo(
             log_density=new.log_density,
             acceptance=acceptance,
             energy=jnp.where(accepted, end.energy, start.energy),
             diverging=diverging,
             num_leapfrog=num_steps,
-            step_size=step_size,
+            step_size=tuning.step_size,
         )
-        return new, info, Jump(place.position, end.state.position, end.velocity, acceptance, num_steps * step_size)
+        jump = Jump(state.position, end.state.position, end.velocity, acceptance, num_steps * tuning.step_size)
+        return new, info, jump
 
     def learn(self, extra: "PathLength", noted: "Jump", adaptation: Adaptation) -> "PathLength":
         """Tune the path length, unless it was given."""

@@ -1,6 +1,6 @@
 r"""Microcanonical Langevin Monte Carlo (Robnik et al., 2023; 2024): full batch, not adjusted, fast.
 
-The chain glides at unit speed through the coordinates of unit scale and forgets its direction over a path of length
+The chain moves at unit speed through the coordinates of unit scale and forgets its direction over a path of length
 $L$. There is no accept step: the bias is governed by the energy error of a step, whose variance per dimension is held
 at `energy_variance`. Warm-up finds, in turn, the step size for that variance, the posterior's scale from the spread of
 the chain, and the step size again; $L$ is `path_length` times $\sqrt d$.
@@ -8,11 +8,11 @@ the chain, and the step size again; $L$ is `path_length` times $\sqrt d$.
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from marginax._kernels.random import normal
 from marginax.data import Batch
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.flat import Vector, density_of, ravel, unravel
 from marginax.infer.mcmc.adaptation import (
     DiagonalMetric,
@@ -23,13 +23,10 @@ from marginax.infer.mcmc.adaptation import (
     metric_sqrt_of,
     no_moments,
 )
-from marginax.infer.mcmc.hamiltonian import HMCState, IntegratorState
-from marginax.infer.mcmc.microcanonical import isokinetic_step, refresh, unit
-from marginax.infer.mcmc.sampler import posterior_of
-from marginax.infer.method import AbstractMethod, Infos, Phase, check_count, params_of
+from marginax.infer.mcmc.integrators import HMCState, IntegratorState, isokinetic_step, refresh, unit
+from marginax.infer.mcmc.sampler import AbstractFullBatchSampler
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
-from marginax.posterior import AbstractPosterior
 
 
 class EnergyTuning(eqx.Module):
@@ -62,14 +59,19 @@ class MCLMCInfo(eqx.Module):
     step_size: Array
 
 
-@register("method/mclmc")
-class MCLMC(AbstractMethod):
+@register_method(
+    "method/mclmc",
+    gives="draws with a small, known bias",
+    use_when="the posterior to a small, known error, soon",
+    cost="14,000 gradients per chain",
+    order=230,
+)
+class MCLMC(AbstractFullBatchSampler):
     """Microcanonical Langevin Monte Carlo.
 
+    Takes what every `AbstractFullBatchSampler` takes, and:
+
     Args:
-        num_warmup: steps of adaptation.
-        num_samples: kept draws per chain.
-        thin: steps per kept draw.
         energy_variance: wanted variance of a step's energy error per dimension; smaller is more exact and slower.
         path_length: over which the direction is forgotten, in units of the posterior's scale.
     """
@@ -81,26 +83,9 @@ class MCLMC(AbstractMethod):
     path_length: float = 1.0
 
     def __check_init__(self):
-        for name in ("num_warmup", "num_samples", "thin"):
-            check_count(name, getattr(self, name))
         for name in ("energy_variance", "path_length"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be > 0, got {getattr(self, name)}")
-
-    @property
-    def batch_size(self) -> None:
-        """Full batch."""
-        return
-
-    @property
-    def needs_full_batch(self) -> bool:
-        """The energy error of a noisy gradient says nothing."""
-        return True
-
-    @property
-    def num_chains(self) -> int:
-        """Four, so that they can be compared."""
-        return 4
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> MCLMCState:
         """Start where the chain starts, in a random direction; the first step, of length zero, looks around."""
@@ -121,12 +106,6 @@ class MCLMC(AbstractMethod):
             metric_sqrt=jnp.ones_like(position),
             count=jnp.zeros((), jnp.int32),
         )
-
-    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
-        """Adapt, then sample."""
-        del num_examples, batch_size
-        sample = Phase("sample", self.num_samples * self.thin, self.step, params_of, self.thin)
-        return (Phase("warmup", self.num_warmup, self.step, as_next=True), sample)
 
     def step(
         self, model: AbstractModel, state: MCLMCState, batch: Batch, *, key: PRNGKeyArray
@@ -151,35 +130,23 @@ class MCLMC(AbstractMethod):
         learned = (tuning, moments, metric_sqrt, state.count + 1)
         return MCLMCState(new.params, new.log_density, new.gradient, new.direction, *learned), info
 
-    def posterior(self, model: AbstractModel, state: MCLMCState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        """The draws."""
-        del state, infos
-        return posterior_of(model, draws)
-
     def _step(self, model, state, batch, key) -> tuple[MCLMCState, MCLMCInfo, Array, Array]:
         size = state.direction.size
         start = IntegratorState(HMCState(ravel(state.params), state.log_density, state.gradient), state.direction)
         step_size = state.tuning.step_size
-        end, error = isokinetic_step(density_of(model, batch, state.params), start, step_size, state.metric_sqrt)
+        density = density_of(model, batch, state.params, self.temperature)
+        end, error = isokinetic_step(density, start, step_size, state.metric_sqrt)
         error = jnp.where(step_size > 0, error, 0.0)  # before the first step nothing is known to compare with
         sound = jnp.isfinite(error) & jnp.all(jnp.isfinite(end.velocity))
         noise = normal(key, (size,), end.velocity.dtype)
         # A step that blew up is not taken: the chain stays and heads elsewhere.
         end = choose(sound, end, IntegratorState(start.state, unit(noise)))
         direction = refresh(end.velocity, noise, step_size, self.path_length * jnp.sqrt(size))
-        place = end.state
-        info = MCLMCInfo(place.log_density, jnp.where(sound, error, 0.0) / jnp.sqrt(size), step_size)
-        params = unravel(place.position, state.params)
-        new = MCLMCState(
-            params,
-            place.log_density,
-            place.gradient,
-            direction,
-            state.tuning,
-            state.moments,
-            state.metric_sqrt,
-            state.count,
-        )
+        log_density = self.temperature * end.state.log_density
+        info = MCLMCInfo(log_density, jnp.where(sound, error, 0.0) / jnp.sqrt(size), step_size)
+        params = unravel(end.state.position, state.params)
+        learned = (state.tuning, state.moments, state.metric_sqrt, state.count)
+        new = MCLMCState(params, end.state.log_density, end.state.gradient, direction, *learned)
         return new, info, error, sound
 
 

@@ -6,64 +6,53 @@ without recursion: U-turns between the ends of every subtree are found from $O(\
 & Jankowiak, 2019). The tests compare its trajectories with those of BlackJAX's kernel.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from marginax._kernels.random import normal, uniform
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.flat import Density, Vector
-from marginax.infer.mcmc.adaptation import DiagonalMetric, Metric, MetricSqrt, choose
-from marginax.infer.mcmc.hamiltonian import MAX_ENERGY_ERROR, HMCState, IntegratorState, leapfrog
-from marginax.infer.mcmc.sampler import AbstractSampler, SamplerInfo
+from marginax.infer.mcmc.adaptation import MetricSqrt, choose
+from marginax.infer.mcmc.integrators import MAX_ENERGY_ERROR, HMCState, IntegratorState, leapfrog
+from marginax.infer.mcmc.sampler import AbstractSampler, SamplerInfo, Tuning
 from marginax.infer.method import check_count
 
 _DIRECTIONS, _LEAVES, _TREES = 1, 2, 3  # streams of random numbers within a trajectory
 
 
-@register("method/nuts")
+@register_method(
+    "method/nuts",
+    gives="draws of the posterior itself",
+    use_when="small data and network, and you want the posterior itself",
+    cost="10^4 to 10^6 gradients per chain",
+    order=280,
+)
 class NUTS(AbstractSampler):
     """No-U-Turn sampler with window adaptation of step size and scale.
 
+    Takes what every `AbstractSampler` takes, and:
+
     Args:
-        num_warmup: adaptation steps.
-        num_samples: kept draws per chain.
-        thin: steps per kept draw.
-        target_acceptance: mean acceptance that the step size aims at; raise it if trajectories diverge.
-        metric: `DiagonalMetric()`, or `DenseMetric()` for up to some hundreds of correlated parameters.
         max_tree_depth: trajectories have at most 2^max_tree_depth leapfrog steps.
     """
 
-    num_warmup: int = 500
-    num_samples: int = 500
-    thin: int = 1
-    target_acceptance: float = 0.8
-    metric: Metric = eqx.field(default_factory=DiagonalMetric)
     max_tree_depth: int = 10
 
     def __check_init__(self):
         check_count("max_tree_depth", self.max_tree_depth)
 
-    @property
-    def lockstep(self) -> bool:
-        """Trajectories differ in length."""
-        return False
+    lockstep: ClassVar[bool] = False  # trajectories differ in length
 
     def move(
-        self,
-        density: Density,
-        place: HMCState,
-        step_size: Array,
-        metric_sqrt: MetricSqrt,
-        extra: PyTree,
-        *,
-        key: PRNGKeyArray,
+        self, density: Density, state: HMCState, tuning: Tuning, *, key: PRNGKeyArray
     ) -> tuple[HMCState, SamplerInfo, PyTree]:
         """Draw a velocity, grow a trajectory, draw a point of it."""
-        del extra
-        integrator_state = IntegratorState(place, normal(key, place.position.shape, place.position.dtype))
-        tree = grow(density, integrator_state, step_size, metric_sqrt, self.max_tree_depth, key=key)
+        start = IntegratorState(state, normal(key, state.position.shape, state.position.dtype))
+        tree = grow(density, start, tuning.step_size, tuning.metric_sqrt, self.max_tree_depth, key=key)
         num = jnp.maximum(tree.num_leaves, 1)
         info = SamplerInfo(
             log_density=tree.chosen.log_density,
@@ -71,13 +60,13 @@ class NUTS(AbstractSampler):
             energy=tree.chosen_energy,
             diverging=tree.diverging,
             num_leapfrog=tree.num_leaves,
-            step_size=step_size,
+            step_size=tuning.step_size,
         )
         return tree.chosen, info, None
 
 
 class Tree(eqx.Module):
-    """A apply_sqrt of trajectory: its two ends, the point drawn from it, and sums over its points."""
+    """A part of a trajectory: its two ends, the point drawn from it, and sums over its points."""
 
     first: IntegratorState
     last: IntegratorState
@@ -146,22 +135,22 @@ def subtree(
     def add(carry: tuple[Tree, Array, Array]) -> tuple[Tree, Array, Array]:
         tree, velocities, sums = carry
         leaf = tree.num_leaves
-        integrator_state = leapfrog(density, tree.last, step_size, metric_sqrt)
-        error = integrator_state.energy - energy
+        new = leapfrog(density, tree.last, step_size, metric_sqrt)
+        error = new.energy - energy
         error = jnp.where(jnp.isnan(error), jnp.inf, error)
         log_weight = jnp.logaddexp(tree.log_weight, -error)
         taken = jnp.log(uniform(key, num_before + leaf, stream=_LEAVES)) < -error - log_weight
-        total = tree.velocities + integrator_state.velocity
+        total = tree.velocities + new.velocity
         level, lowest = _levels(leaf)
-        turning = (leaf % 2 == 1) & _any_turn(velocities, sums, integrator_state.velocity, total, lowest, level)
+        turning = (leaf % 2 == 1) & _any_turn(velocities, sums, new.velocity, total, lowest, level)
         even = leaf % 2 == 0
-        velocities = velocities.at[level].set(jnp.where(even, integrator_state.velocity, velocities[level]))
+        velocities = velocities.at[level].set(jnp.where(even, new.velocity, velocities[level]))
         sums = sums.at[level].set(jnp.where(even, total, sums[level]))
         grown = Tree(
-            first=choose(leaf == 0, integrator_state, tree.first),
-            last=integrator_state,
-            chosen=choose(taken, integrator_state.state, tree.chosen),
-            chosen_energy=jnp.where(taken, integrator_state.energy, tree.chosen_energy),
+            first=choose(leaf == 0, new, tree.first),
+            last=new,
+            chosen=choose(taken, new.state, tree.chosen),
+            chosen_energy=jnp.where(taken, new.energy, tree.chosen_energy),
             log_weight=log_weight,
             velocities=total,
             acceptance=tree.acceptance + jnp.exp(jnp.minimum(0.0, -error)),

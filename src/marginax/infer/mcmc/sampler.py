@@ -4,20 +4,66 @@ What they share is here: flat positions, adaptation of step size and scale, phas
 """
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from marginax.data import Batch
+from marginax.infer.chain import AbstractChain
 from marginax.infer.flat import Density, density_of, ravel, unravel
-from marginax.infer.mcmc.adaptation import Adaptation, DenseMetric, Metric, MetricSqrt, adapt, choose, first_adaptation
-from marginax.infer.mcmc.hamiltonian import HMCState, state_at
-from marginax.infer.method import AbstractMethod, Infos, Phase, check_count, params_of
+from marginax.infer.mcmc.adaptation import (
+    Adaptation,
+    DenseMetric,
+    DiagonalMetric,
+    Metric,
+    MetricSqrt,
+    adapt,
+    choose,
+    first_adaptation,
+)
+from marginax.infer.mcmc.integrators import HMCState, state_at
+from marginax.infer.method import Phase, check_count
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
-from marginax.posterior import AbstractPosterior, Draws
+
+
+class AbstractFullBatchSampler(AbstractChain):
+    """A chain that needs the density of all data.
+
+    Args:
+        num_warmup: adaptation steps.
+        num_samples: kept draws per chain.
+        thin: steps per kept draw.
+        temperature: of the posterior, whose density is taken to the power 1 / temperature; 1 is Bayes, less is sharper.
+            Log densities in the info are those at temperature 1.
+    """
+
+    num_warmup: int = 500
+    num_samples: int = 500
+    thin: int = 1
+    temperature: float = eqx.field(default=1.0, kw_only=True)
+
+    def __check_init__(self):
+        check_count("num_warmup", self.num_warmup)
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be > 0, got {self.temperature}")
+
+    @property
+    def batch_size(self) -> None:
+        return
+
+    needs_full_batch: ClassVar[bool] = True  # acceptance and energy errors need the exact density
+
+    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
+        """Adapt, then sample, by one program."""
+        del num_examples, batch_size
+        return (Phase("warmup", self.num_warmup, self.step, as_next=True), self.sampling(self.step))
+
+    @abc.abstractmethod
+    def step(self, model: AbstractModel, state: PyTree, batch: Batch, *, key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
+        """One step; in warm-up, the chain learns from it."""
 
 
 class SamplerState(eqx.Module):
@@ -41,18 +87,30 @@ class SamplerInfo(eqx.Module):
     num_leapfrog: Array | None = None
 
 
-class AbstractSampler(AbstractMethod):
-    """A Markov chain that leaves the posterior unchanged: full batch, several chains, warm-up in Stan's windows."""
+class Tuning(eqx.Module):
+    """What a move is to be done with: a step size, the square root of the metric, and what the sampler has learned."""
 
-    num_warmup: eqx.AbstractVar[int]
-    num_samples: eqx.AbstractVar[int]
-    thin: eqx.AbstractVar[int]
-    target_acceptance: eqx.AbstractVar[float]
-    metric: eqx.AbstractVar[Metric]
+    step_size: Array
+    metric_sqrt: MetricSqrt
+    extra: PyTree = None
+
+
+class AbstractSampler(AbstractFullBatchSampler):
+    """A Markov chain that leaves the posterior unchanged, with warm-up in Stan's windows.
+
+    Args:
+        num_warmup: adaptation steps.
+        num_samples: kept draws per chain.
+        thin: steps per kept draw.
+        target_acceptance: mean acceptance that the step size aims at; raise it if trajectories diverge.
+        metric: `DiagonalMetric()`, or `DenseMetric()` for up to some hundreds of correlated parameters.
+        temperature: of the posterior.
+    """
+
+    target_acceptance: float = 0.8
+    metric: Metric = eqx.field(default_factory=DiagonalMetric)
 
     def __check_init__(self):
-        for name in ("num_warmup", "num_samples", "thin"):
-            check_count(name, getattr(self, name))
         if not 0 < self.target_acceptance < 1:
             raise ValueError(f"target_acceptance must be in (0, 1), got {self.target_acceptance}")
         if not isinstance(self.metric, Metric):
@@ -60,24 +118,17 @@ class AbstractSampler(AbstractMethod):
 
     @abc.abstractmethod
     def move(
-        self,
-        density: Density,
-        place: HMCState,
-        step_size: Array,
-        metric_sqrt: MetricSqrt,
-        extra: PyTree,
-        *,
-        key: PRNGKeyArray,
+        self, density: Density, state: HMCState, tuning: Tuning, *, key: PRNGKeyArray
     ) -> tuple[HMCState, SamplerInfo, PyTree]:
         """A move that leaves the posterior unchanged, and what `learn` may want to know of it."""
 
     def density(self, model: AbstractModel, batch: Batch, like: Params) -> Density:
         """What is known at a position: the log density and its gradient."""
-        return density_of(model, batch, like)
+        return density_of(model, batch, like, self.temperature)
 
-    def first_extra(self, place: HMCState) -> PyTree:
-        """What moves need besides step size and scale, before anything is learned."""
-        del place
+    def first_extra(self, state: HMCState) -> PyTree:
+        """What moves need besides step size and metric, before anything is learned."""
+        del state
 
     def learn(self, extra: PyTree, noted: PyTree, adaptation: Adaptation) -> PyTree:
         """Learn about the extra from a move of warm-up."""
@@ -86,33 +137,18 @@ class AbstractSampler(AbstractMethod):
 
     # ---- the protocol
 
-    @property
-    def batch_size(self) -> None:
-        """Full batch."""
-        return
-
-    @property
-    def needs_full_batch(self) -> bool:
-        """Acceptance needs the exact density."""
-        return True
-
-    @property
-    def num_chains(self) -> int:
-        """Four, so that they can be compared."""
-        return 4
-
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> SamplerState:
         """Start where the chain starts, with unit scale."""
         del key
-        place = state_at(self.density(model, batch, params), ravel(params))
-        adaptation = first_adaptation(self.metric, place.position, 0.1)
-        return SamplerState(params, place.log_density, place.gradient, adaptation, self.first_extra(place))
+        state = state_at(self.density(model, batch, params), ravel(params))
+        adaptation = first_adaptation(self.metric, state.position, 0.1)
+        return SamplerState(params, state.log_density, state.gradient, adaptation, self.first_extra(state))
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
-        """Adapt, then sample. A dense scale is costly to learn, so sampling has a program of its own then."""
+        """Adapt, then sample. A dense metric is costly to learn, so sampling has a program of its own then."""
         del num_examples, batch_size
-        num_steps, dense = self.num_samples * self.thin, isinstance(self.metric, DenseMetric)
-        sample = Phase("sample", num_steps, self.sample_step if dense else self.step, params_of, self.thin)
+        dense = isinstance(self.metric, DenseMetric)
+        sample = self.sampling(self.sample_step if dense else self.step)
         return (Phase("warmup", self.num_warmup, self.step, as_next=not dense), sample)
 
     def step(
@@ -135,21 +171,11 @@ class AbstractSampler(AbstractMethod):
         state, info, _ = self._step(model, state, batch, state.adaptation.step_size, key)
         return state, info
 
-    def posterior(self, model: AbstractModel, state: SamplerState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        """The draws."""
-        del state, infos
-        return posterior_of(model, draws)
-
     def _step(self, model, state, batch, step_size, key) -> tuple[SamplerState, SamplerInfo, PyTree]:
-        place = HMCState(ravel(state.params), state.log_density, state.gradient)
+        start = HMCState(ravel(state.params), state.log_density, state.gradient)
         density = self.density(model, batch, state.params)
-        new, info, noted = self.move(density, place, step_size, state.adaptation.metric_sqrt, state.extra, key=key)
+        tuning = Tuning(step_size, state.adaptation.metric_sqrt, state.extra)
+        new, info, noted = self.move(density, start, tuning, key=key)
         params = unravel(new.position, state.params)
+        info = eqx.tree_at(lambda i: i.log_density, info, self.temperature * info.log_density)
         return SamplerState(params, new.log_density, new.gradient, state.adaptation, state.extra), info, noted
-
-
-def posterior_of(model: AbstractModel, draws: PyTree) -> Draws:
-    """Draws as a posterior, if there are any yet."""
-    if draws is None or jax.tree.leaves(draws)[0].shape[1] == 0:
-        raise KeyboardInterrupt("interrupted before the first draw was kept: there is no posterior yet")
-    return Draws(model=model, params=draws)

@@ -7,22 +7,23 @@ kept. Replicas move by Hamiltonian trajectories whose step size is learned per t
 the ladder lives inside the state of one chain.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from marginax._kernels.random import normal, uniform
 from marginax.data import Batch
-from marginax.files import register
+from marginax.infer.catalogue import register_method
 from marginax.infer.flat import Density, Vector, ravel, unravel
 from marginax.infer.mcmc.adaptation import StepSize, choose, first_step_size, update_step_size
-from marginax.infer.mcmc.hamiltonian import IntegratorState, acceptance_of, integrate, state_at
-from marginax.infer.mcmc.sampler import posterior_of
-from marginax.infer.method import AbstractMethod, Infos, Phase, check_count, params_of
+from marginax.infer.mcmc.integrators import IntegratorState, acceptance_of, integrate, state_at
+from marginax.infer.mcmc.sampler import AbstractFullBatchSampler
+from marginax.infer.method import check_count
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
-from marginax.posterior import AbstractPosterior
 
 _ACCEPT, _LENGTH, _SWAP = 1, 2, 3  # streams of random numbers within a step
 
@@ -45,17 +46,22 @@ class TemperingInfo(eqx.Module):
     exchanged: Array
 
 
-@register("method/parallel_tempering")
-class ParallelTempering(AbstractMethod):
-    """Replicas of a chain at several temperatures, which exchange their places.
+@register_method(
+    "method/parallel_tempering",
+    gives="draws of the posterior itself",
+    use_when="exact, and modes far apart",
+    cost="8 replicas, 240,000 gradients per chain",
+    order=290,
+)
+class ParallelTempering(AbstractFullBatchSampler):
+    """Replicas of a chain at several temperatures, which are exchanged.
+
+    Takes what every `AbstractFullBatchSampler` takes, and:
 
     Args:
-        num_warmup: steps in which step sizes are learned.
-        num_samples: kept draws per chain.
-        thin: steps per kept draw.
         num_temperatures: replicas of each chain.
-        hottest: temperature of the hottest replica; the ladder is geometric.
-        path_length: mean length of a trajectory in leapfrog steps.
+        max_temperature: of the likelihood of the hottest replica; the ladder is geometric.
+        num_leapfrog: steps of a trajectory.
         target_acceptance: mean acceptance that step sizes aim at.
     """
 
@@ -63,47 +69,26 @@ class ParallelTempering(AbstractMethod):
     num_samples: int = 1000
     thin: int = 2
     num_temperatures: int = 8
-    hottest: float = 100.0
-    path_length: int = 10
+    max_temperature: float = 100.0
+    num_leapfrog: int = 10
     target_acceptance: float = 0.8
 
     def __check_init__(self):
-        for name in ("num_warmup", "num_samples", "thin", "path_length"):
-            check_count(name, getattr(self, name))
+        check_count("num_leapfrog", self.num_leapfrog)
         check_count("num_temperatures", self.num_temperatures, least=2)
-        if not self.hottest > 1:
-            raise ValueError(f"hottest must be > 1, got {self.hottest}")
+        if not self.max_temperature > 1:
+            raise ValueError(f"max_temperature must be > 1, got {self.max_temperature}")
         if not 0 < self.target_acceptance < 1:
             raise ValueError(f"target_acceptance must be in (0, 1), got {self.target_acceptance}")
 
-    @property
-    def batch_size(self) -> None:
-        """Full batch."""
-        return
-
-    @property
-    def needs_full_batch(self) -> bool:
-        """Acceptance needs the exact density."""
-        return True
-
-    @property
-    def num_chains(self) -> int:
-        """Two, so that they can be compared; each is a whole ladder."""
-        return 2
+    num_chains: ClassVar[int] = 2  # two, so that they can be compared; each is a whole ladder
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> TemperingState:
-        """All replicas where the chain starts."""
         del model, batch, key
         position = ravel(params)
         positions = jnp.tile(position, (self.num_temperatures, 1))
         step_sizes = jax.vmap(first_step_size)(jnp.full(self.num_temperatures, 0.1))
         return TemperingState(params, positions, step_sizes, jnp.zeros((), jnp.int32))
-
-    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
-        """Adapt, then sample."""
-        del num_examples, batch_size
-        sample = Phase("sample", self.num_samples * self.thin, self.step, params_of, self.thin)
-        return (Phase("warmup", self.num_warmup, self.step, as_next=True), sample)
 
     def step(
         self, model: AbstractModel, state: TemperingState, batch: Batch, *, key: PRNGKeyArray
@@ -115,24 +100,19 @@ class ParallelTempering(AbstractMethod):
         learned = jax.vmap(update_step_size, in_axes=(0, 0, None))(known, acceptance, self.target_acceptance)
         return TemperingState(new.params, new.positions, choose(warm, learned, known), new.count), info
 
-    def posterior(self, model: AbstractModel, state: TemperingState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        """The draws."""
-        del state, infos
-        return posterior_of(model, draws)
-
     def _step(self, model, state, batch, step_sizes, key) -> tuple[TemperingState, TemperingInfo, Array]:
-        betas = self.hottest ** -jnp.linspace(0.0, 1.0, self.num_temperatures)
+        betas = self.max_temperature ** -jnp.linspace(0.0, 1.0, self.num_temperatures)
         keys = jax.vmap(lambda k: jax.random.fold_in(key, k))(jnp.arange(self.num_temperatures))
 
         def move(position: Vector, beta: Array, step_size: Array, key: PRNGKeyArray) -> tuple[Vector, Array]:
-            return self._move(tempered(model, batch, state.params, beta), position, step_size, key)
+            return self._move(tempered(model, batch, state.params, beta, self.temperature), position, step_size, key)
 
         positions, acceptance = jax.vmap(move)(state.positions, betas, step_sizes, keys)
         log_likelihoods = jax.vmap(
             lambda position: model.scaled_log_likelihood(unravel(position, state.params), batch)
         )(positions)
         draws = uniform(key, jnp.arange(self.num_temperatures), stream=_SWAP)
-        order, exchanged = exchange(betas, log_likelihoods, draws, state.count % 2)
+        order, exchanged = exchange(betas / self.temperature, log_likelihoods, draws, state.count % 2)
         positions = positions[order]
         params = unravel(positions[0], state.params)
         log_density = model.log_prior(params) + log_likelihoods[order][0]
@@ -140,24 +120,24 @@ class ParallelTempering(AbstractMethod):
         return TemperingState(params, positions, state.step_sizes, state.count + 1), info, acceptance
 
     def _move(self, density: Density, position: Vector, step_size: Array, key: PRNGKeyArray) -> tuple[Vector, Array]:
-        place = state_at(density, position)
-        start = IntegratorState(place, normal(key, position.shape, position.dtype))
+        state = state_at(density, position)
+        start = IntegratorState(state, normal(key, position.shape, position.dtype))
         jitter = step_size * (0.5 + uniform(key, 0, stream=_LENGTH))
-        end = integrate(density, start, jitter, jnp.ones_like(position), self.path_length)
+        end = integrate(density, start, jitter, jnp.ones_like(position), self.num_leapfrog)
         acceptance, _ = acceptance_of(end.energy - start.energy)
-        new = choose(uniform(key, 0, stream=_ACCEPT) < acceptance, end.state, place)
+        new = choose(uniform(key, 0, stream=_ACCEPT) < acceptance, end.state, state)
         return new.position, acceptance
 
 
-def tempered(model: AbstractModel, batch: Batch, like: Params, beta: Array) -> Density:
-    """Log prior plus beta times log likelihood, and the gradient."""
+def tempered(model: AbstractModel, batch: Batch, like: Params, beta: Array, temperature: Array | float) -> Density:
+    """Log prior plus beta times log likelihood, over a temperature, and the gradient."""
 
     def density(vector: Vector) -> tuple[Array, Vector]:
         def value(params: Params) -> Array:
             return model.log_prior(params) + beta * model.scaled_log_likelihood(params, batch)
 
         found, gradient = jax.value_and_grad(value)(unravel(vector, like))
-        return found, ravel(gradient)
+        return found / temperature, ravel(gradient) / temperature
 
     return density
 

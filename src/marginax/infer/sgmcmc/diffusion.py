@@ -21,13 +21,12 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from marginax._kernels.random import normal_like
 from marginax.data import Batch
 from marginax.files import register
+from marginax.infer.chain import AbstractChain
 from marginax.infer.map import MAP
-from marginax.infer.mcmc.sampler import posterior_of
-from marginax.infer.method import AbstractMethod, Infos, Phase, check_count, params_of
+from marginax.infer.method import Phase, check_count
 from marginax.infer.training import begin_by_training, training_memory
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
-from marginax.posterior import AbstractPosterior
 
 _POWER_ITERATIONS = 20
 
@@ -108,22 +107,31 @@ class StochasticInfo(eqx.Module):
     acceptance: Array | None = None
 
 
-class AbstractStochasticSampler(AbstractMethod):
-    """A diffusion driven by gradients of minibatches; it says how to move."""
+class AbstractStochasticSampler(AbstractChain):
+    """A diffusion driven by gradients of minibatches; it says how to update.
 
-    step_size: eqx.AbstractVar[StepSizeChoice]
-    temperature: eqx.AbstractVar[float]
-    num_warmup: eqx.AbstractVar[int]
-    num_samples: eqx.AbstractVar[int]
-    thin: eqx.AbstractVar[int]
-    batch_size: eqx.AbstractVar[int | None]
-    variance_reduction: eqx.AbstractVar[ControlVariates | None]
-    training: eqx.AbstractVar[MAP | None]
+    Args:
+        step_size: a number, `PolynomialDecay(...)`, or None for the sampler's own choice.
+        temperature: of the posterior; 1 is Bayes, 0 is gradient ascent.
+        num_warmup: steps from which nothing is kept.
+        num_samples: kept draws per chain.
+        thin: steps per kept draw.
+        batch_size: examples per step, or None for all.
+        variance_reduction: None, or `ControlVariates()`.
+        training: how the start is found when `init=` does not give one.
+    """
+
+    step_size: StepSizeChoice = None
+    temperature: float = eqx.field(default=1.0, kw_only=True)
+    num_warmup: int = eqx.field(default=1000, kw_only=True)
+    num_samples: int = eqx.field(default=100, kw_only=True)
+    thin: int = eqx.field(default=50, kw_only=True)
+    batch_size: int | None = eqx.field(default=128, kw_only=True)
+    variance_reduction: ControlVariates | None = eqx.field(default=None, kw_only=True)
+    training: MAP | None = eqx.field(default_factory=MAP, kw_only=True)
 
     def __check_init__(self):
         check_count("num_warmup", self.num_warmup, least=0)
-        for name in ("num_samples", "thin"):
-            check_count(name, getattr(self, name))
         check_count("batch_size", self.batch_size, optional=True)
         if not isinstance(self.step_size, PolynomialDecay) and self.step_size is not None and not self.step_size > 0:
             raise ValueError(f"step_size must be > 0, mx.infer.PolynomialDecay(...) or None, got {self.step_size}")
@@ -135,32 +143,20 @@ class AbstractStochasticSampler(AbstractMethod):
     # ---- what a sampler says
 
     @abc.abstractmethod
-    def first_memory(self, params: Params) -> PyTree:
-        """What the dynamics carry besides the position."""
-
-    @abc.abstractmethod
-    def move(
-        self,
-        model: AbstractModel,
-        state: StochasticState,
-        batch: Batch,
-        step_size: Array,
-        temperature: Array | float,
-        *,
-        key: PRNGKeyArray,
-    ) -> tuple[StochasticState, StochasticInfo]:
-        """One step of the dynamics."""
+    def update(
+        self, params: Params, memory: PyTree, gradient: Params, step_size: Array, temperature: Any, key: PRNGKeyArray
+    ) -> tuple[Params, PyTree, dict[str, Array]]:
+        """One step of the dynamics; what it reports goes to fields of `StochasticInfo`."""
 
     @abc.abstractmethod
     def default_step_size(self, curvature: Array, num_examples: int) -> Array:
         """Step size where it is not given, from the largest curvature of the log density of so many examples."""
 
-    # ---- the protocol
+    def first_memory(self, params: Params, num_examples: int) -> PyTree:
+        """What the dynamics carry besides the position."""
+        del params, num_examples
 
-    @property
-    def num_chains(self) -> int:
-        """Four, so that they can be compared."""
-        return 4
+    # ---- the protocol
 
     def warm_started(self) -> "AbstractStochasticSampler":
         """From a given start there is nothing to train."""
@@ -174,14 +170,15 @@ class AbstractStochasticSampler(AbstractMethod):
             anchor = Anchor(params, jax.tree.map(jnp.zeros_like, params), zero)
         if self.training is not None:
             training = training_memory(self.training.init(model, params, batch, key=key))
-        return StochasticState(params, self.first_memory(params), jnp.ones(()), zero, anchor, training)
+        memory = self.first_memory(params, batch.num_examples)
+        return StochasticState(params, memory, jnp.ones(()), zero, anchor, training)
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """Train, look at the curvature, find the anchor, warm up, sample; what is not needed is left out."""
         phases = self.preparation(num_examples, batch_size)
         if self.num_warmup:
             phases += (Phase("warmup", self.num_warmup, self.step, as_next=True),)
-        return (*phases, Phase("sample", self.num_samples * self.thin, self.step, params_of, self.thin))
+        return (*phases, self.sampling(self.step))
 
     def preparation(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """What comes before the dynamics."""
@@ -198,16 +195,30 @@ class AbstractStochasticSampler(AbstractMethod):
         self, model: AbstractModel, state: StochasticState, batch: Batch, *, key: PRNGKeyArray
     ) -> tuple[StochasticState, StochasticInfo]:
         """One step of the dynamics with the step size of its time."""
-        state, info = self.move(model, state, batch, self.step_size_at(state, batch), self.temperature, key=key)
-        return eqx.tree_at(lambda s: s.count, state, state.count + 1), info
+        return self.move(model, state, batch, self.step_size_at(state, batch), self.temperature, key=key)
+
+    def move(
+        self,
+        model: AbstractModel,
+        state: StochasticState,
+        batch: Batch,
+        step_size: Array,
+        temperature: Any,
+        *,
+        key: Any,
+    ) -> tuple[StochasticState, StochasticInfo]:
+        """One step of the dynamics."""
+        value, gradient = self.gradient(model, state, batch)
+        params, memory, noted = self.update(state.params, state.memory, gradient, step_size, temperature, key)
+        new = StochasticState(params, memory, state.curvature, state.count + 1, state.anchor, state.training)
+        return new, StochasticInfo(value, step_size, **noted)
 
     def step_size_at(self, state: StochasticState, batch: Batch) -> Array:
         """The step size at this time."""
         if self.step_size is None:
             return self.default_step_size(state.curvature, batch.num_examples)
-        return (
-            self.step_size(state.count) if isinstance(self.step_size, PolynomialDecay) else jnp.asarray(self.step_size)
-        )
+        given: Any = self.step_size
+        return given(state.count) if isinstance(given, PolynomialDecay) else jnp.asarray(given)
 
     def gradient(self, model: AbstractModel, state: StochasticState, batch: Batch) -> tuple[Float[Array, ""], Params]:
         """Log density and its gradient, estimated from a batch."""
@@ -216,11 +227,6 @@ class AbstractStochasticSampler(AbstractMethod):
             there = jax.grad(lambda p: model.log_density(p, batch))(state.anchor.params)
             gradient = jax.tree.map(lambda a, b, c: a - b + c, gradient, there, state.anchor.gradient)
         return value, gradient
-
-    def posterior(self, model: AbstractModel, state: StochasticState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        """The draws."""
-        del state, infos
-        return posterior_of(model, draws)
 
     # ---- before the dynamics
 

@@ -19,6 +19,11 @@ from marginax.model.abstract import Params
 class AbstractDivergence(eqx.Module):
     """Estimates entropy and expected log prior."""
 
+    @property
+    def needs_layers(self) -> bool:
+        """Whether it treats the weights of layers apart."""
+        return False
+
     @abc.abstractmethod
     def terms(
         self, model: AbstractModel, approximation: AbstractApproximation, draw: Params, log_prob: Array
@@ -33,7 +38,6 @@ class ClosedForm(AbstractDivergence):
     def terms(
         self, model: AbstractModel, approximation: AbstractApproximation, draw: Params, log_prob: Array
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Formulas, and the draw where there are none."""
         entropy, scales = approximation.entropy(), approximation.scales()
         log_prior = (
             model.log_prior(draw) if scales is None else model.expected_log_prior(approximation.mean, scales, draw)
@@ -48,7 +52,6 @@ class MonteCarlo(AbstractDivergence):
     def terms(
         self, model: AbstractModel, approximation: AbstractApproximation, draw: Params, log_prob: Array
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """At the draw."""
         del approximation
         return -log_prob, model.log_prior(draw)
 
@@ -63,7 +66,6 @@ class StickingTheLanding(AbstractDivergence):
     def terms(
         self, model: AbstractModel, approximation: AbstractApproximation, draw: Params, log_prob: Array
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """At the draw, the density held still."""
         del log_prob
         held = jax.tree.map(jax.lax.stop_gradient, approximation)
         return -held.log_prob(draw), model.log_prior(draw)
@@ -82,7 +84,6 @@ class Uniform(AbstractWeighting):
     """Every batch the same."""
 
     def factor(self, step: Array, num_batches: int) -> Array | float:
-        """Always 1."""
         del step, num_batches
         return 1.0
 
@@ -95,6 +96,5 @@ class BlundellWeights(AbstractWeighting):
     """
 
     def factor(self, step: Array, num_batches: int) -> Array | float:
-        """M times the share of the batch."""
-        place = (step % num_batches).astype(jnp.float32) + 1.0
-        return num_batches * jnp.exp2(-place) / (1.0 - 2.0**-num_batches)
+        number = (step % num_batches).astype(jnp.float32) + 1.0
+        return num_batches * jnp.exp2(-number) / (1.0 - 2.0**-num_batches)

@@ -7,7 +7,7 @@ $\mathrm{softplus}(\rho)$, as in Bayes by Backprop.
 import abc
 import math
 from functools import partial
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import equinox as eqx
 import jax
@@ -68,6 +68,11 @@ class AbstractFamily(eqx.Module):
     def start(self, params: Params, *, key: PRNGKeyArray) -> AbstractApproximation:
         """The approximation before the first step."""
 
+    @property
+    def is_layerwise(self) -> bool:
+        """Whether weights are independent, given what they share, so that they can be drawn layer by layer."""
+        return False
+
 
 # ---- independent weights
 
@@ -85,8 +90,9 @@ class MeanField(AbstractFamily):
     def __check_init__(self):
         _check_initial(self.initial_scale)
 
+    is_layerwise: ClassVar[bool] = True
+
     def start(self, params: Params, *, key: PRNGKeyArray) -> "IndependentNormal":
-        """All weights with small scales."""
         del key
         return IndependentNormal(params, initial_rho(params, self.initial_scale))
 
@@ -103,23 +109,18 @@ class IndependentNormal(AbstractApproximation):
         return self
 
     def scales(self) -> Params:
-        """Softplus of rho."""
         return jax.tree.map(softplus, self.rho)
 
     def sample(self, *, key: PRNGKeyArray) -> Params:
-        """Mean and noise."""
         return jax.tree.map(lambda m, s, e: m + s * e, self.mean, self.scales(), normal_like(key, self.mean))
 
     def log_prob(self, params: Params) -> Float[Array, ""]:
-        """Sum over the parameters."""
         return _diagonal(self.scales()).log_prob(_difference(params, self.mean))
 
     def entropy(self) -> Float[Array, ""]:
-        """Sum of log scales, and a constant."""
         return sum((jnp.sum(jnp.log(s) + 0.5 * _LOG_2PI_E) for s in jax.tree.leaves(self.scales())), jnp.zeros(()))
 
     def posterior(self, model: AbstractModel) -> AbstractPosterior:
-        """With its diagonal."""
         return Gaussian(model=model, mean=self.mean, covariance=_diagonal(self.scales()))
 
 
@@ -142,8 +143,9 @@ class LowRank(AbstractFamily):
         check_count("rank", self.rank)
         _check_initial(self.initial_scale)
 
+    is_layerwise: ClassVar[bool] = True
+
     def start(self, params: Params, *, key: PRNGKeyArray) -> "LowRankNormal":
-        """Small scales, and directions that are smaller still."""
         size = sum(leaf.size for leaf in jax.tree.leaves(params))
         return LowRankNormal(params, initial_rho(params, self.initial_scale), 0.1 * normal(key, (size, self.rank)))
 
@@ -157,12 +159,10 @@ class LowRankNormal(AbstractApproximation):
 
     @property
     def covariance(self) -> LowRankCovariance:
-        """As a structured matrix."""
         scale = _diagonal(jax.tree.map(softplus, self.rho)).scale
         return LowRankCovariance(scale, scale[:, None] * self.directions)
 
     def scales(self) -> Params:
-        """Roots of the diagonal of the covariance."""
         covariance = self.covariance
         return _unravel(self.mean, covariance.scale * jnp.sqrt(1.0 + jnp.sum(self.directions**2, axis=1)))
 
@@ -185,7 +185,6 @@ class LowRankNormal(AbstractApproximation):
         return 0.5 * size - self.covariance.log_prob(jnp.zeros(size))
 
     def posterior(self, model: AbstractModel) -> AbstractPosterior:
-        """With its structure."""
         return Gaussian(model=model, mean=self.mean, covariance=self.covariance)
 
 
@@ -203,7 +202,6 @@ class FullRank(AbstractFamily):
         _check_initial(self.initial_scale)
 
     def start(self, params: Params, *, key: PRNGKeyArray) -> "DenseNormal":
-        """Independent weights with small scales."""
         del key
         size = sum(leaf.size for leaf in jax.tree.leaves(params))
         _check_bytes("FullRank()", 4 * size**2, size)
@@ -220,28 +218,22 @@ class DenseNormal(AbstractApproximation):
 
     @property
     def covariance(self) -> DenseCovariance:
-        """As a matrix."""
         diagonal = softplus(self.rho)
         return DenseCovariance(diagonal[:, None] * (jnp.tril(self.lower, -1) + jnp.eye(self.rho.size)))
 
     def scales(self) -> Params:
-        """Roots of the diagonal of the covariance."""
         return _unravel(self.mean, jnp.sqrt(jnp.sum(self.covariance.cholesky**2, axis=1)))
 
     def sample(self, *, key: PRNGKeyArray) -> Params:
-        """White noise through the factor."""
         return _shift(self.mean, self.covariance.cholesky @ normal(key, self.rho.shape, self.rho.dtype))
 
     def log_prob(self, params: Params) -> Float[Array, ""]:
-        """By a triangular solve."""
         return self.covariance.log_prob(_difference(params, self.mean))
 
     def entropy(self) -> Float[Array, ""]:
-        """From the diagonal of the factor."""
         return jnp.sum(jnp.log(softplus(self.rho)) + 0.5 * _LOG_2PI_E)
 
     def posterior(self, model: AbstractModel) -> AbstractPosterior:
-        """With its factor."""
         return Gaussian(model=model, mean=self.mean, covariance=self.covariance)
 
 
@@ -265,7 +257,6 @@ class Flow(AbstractFamily):
         _check_initial(self.initial_scale)
 
     def start(self, params: Params, *, key: PRNGKeyArray) -> "FlowApproximation":
-        """Nearly independent weights with small scales."""
         size = sum(leaf.size for leaf in jax.tree.leaves(params))
         _check_bytes("Flow()", 12 * self.num_layers * size**2, size)
         flow = AutoregressiveFlow(size, self.num_layers, key=key)
@@ -280,11 +271,9 @@ class FlowApproximation(AbstractApproximation):
     flow: AutoregressiveFlow
 
     def sample(self, *, key: PRNGKeyArray) -> Params:
-        """Noise through the flow."""
         return self.sample_with_log_prob(key=key)[0]
 
     def sample_with_log_prob(self, *, key: PRNGKeyArray) -> tuple[Params, Float[Array, ""]]:
-        """Noise through the flow, and its density."""
         scale = ravel_pytree(jax.tree.map(softplus, self.rho))[0]
         x, log_prob = self.flow.sample(key=key)
         return _shift(self.mean, scale * x), log_prob - jnp.sum(jnp.log(scale))
@@ -294,7 +283,6 @@ class FlowApproximation(AbstractApproximation):
         raise ValueError("family Flow() knows the density of its own draws only: use divergence=ClosedForm()")
 
     def posterior(self, model: AbstractModel) -> AbstractPosterior:
-        """With its flow."""
         scale = jax.tree.map(softplus, self.rho)
         return Transformed(model=model, mean=self.mean, scale=scale, flow=self.flow)
 

@@ -6,6 +6,7 @@ reparameterisation they average out over the batch.
 """
 
 import abc
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -15,24 +16,38 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from marginax._kernels.random import derive
 from marginax.data import Batch
 from marginax.files import register
-from marginax.infer.vi.families import AbstractApproximation, AbstractFamily, LowRank, MeanField
-from marginax.model import Model, Params
-from marginax.nets import AbstractNoise, FlipoutPerturbation, LocalNormal, layer_shapes, layers_of, replace_layers
-
-LAYERWISE = (MeanField, LowRank)
-"""Families whose weights are independent, given what they share."""
+from marginax.infer.vi.families import AbstractApproximation, AbstractFamily
+from marginax.model import AbstractModel, Model, Params
+from marginax.nets import (
+    AbstractNoise,
+    FlipoutPerturbation,
+    LocalNormal,
+    kind_of,
+    layer_shapes,
+    layers_of,
+    replace_layers,
+)
 
 
 class AbstractEstimator(eqx.Module):
     """Estimates the expected log likelihood of all data from a batch."""
 
+    @property
+    def needs_layers(self) -> bool:
+        """Whether weights are drawn layer by layer."""
+        return False
+
     def check(self, family: AbstractFamily) -> None:
         """Raise if it cannot be used with this family."""
-        del family
+        if self.needs_layers and not family.is_layerwise:
+            raise ValueError(
+                f"estimator {type(self).__name__}() needs weights with independent noise: use family=MeanField() or "
+                f"LowRank(), or estimator=Reparameterisation() with {type(family).__name__}"
+            )
 
     @abc.abstractmethod
     def log_likelihood(
-        self, model: Model, approximation: AbstractApproximation, draw: Params, batch: Batch, *, key: PRNGKeyArray
+        self, model: AbstractModel, approximation: AbstractApproximation, draw: Any, batch: Batch, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
         """The estimate; `draw` is a draw from the approximation, `key` is for whatever else is drawn."""
 
@@ -42,9 +57,8 @@ class Reparameterisation(AbstractEstimator):
     r"""One draw $w = \mu + \mathrm{softplus}(\rho)\,\epsilon$ for the whole batch: any network, any family."""
 
     def log_likelihood(
-        self, model: Model, approximation: AbstractApproximation, draw: Params, batch: Batch, *, key: PRNGKeyArray
+        self, model: AbstractModel, approximation: AbstractApproximation, draw: Any, batch: Batch, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        """At the draw."""
         del approximation, key
         return model.scaled_log_likelihood(draw, batch)
 
@@ -56,13 +70,7 @@ class AbstractLayerwise(AbstractEstimator):
     def rule(self, layer: eqx.Module, scale: eqx.Module, shift: eqx.Module) -> AbstractNoise:
         """How a layer is disturbed, given the standard deviations of its weights and a draw of their deviations."""
 
-    def check(self, family: AbstractFamily) -> None:
-        """Only independent weights can be drawn layer by layer."""
-        if not isinstance(family, LAYERWISE):
-            raise ValueError(
-                f"estimator {type(self).__name__}() needs weights with independent noise: use family=MeanField() or "
-                f"LowRank(), or estimator=Reparameterisation() with {type(family).__name__}"
-            )
+    needs_layers: ClassVar[bool] = True
 
     def log_likelihood(
         self, model: Model, approximation: AbstractApproximation, draw: Params, batch: Batch, *, key: PRNGKeyArray
@@ -98,7 +106,8 @@ class LocalReparameterisation(AbstractLayerwise):
 
     def rule(self, layer: eqx.Module, scale: eqx.Module, shift: eqx.Module) -> AbstractNoise:
         """The law of the outputs, or flipout."""
-        return LocalNormal(scale) if isinstance(layer, eqx.nn.Linear) else FlipoutPerturbation(shift)
+        kind = kind_of(layer)
+        return LocalNormal(scale) if kind is not None and kind.has_one_place else FlipoutPerturbation(shift)
 
 
 @register("gradient/flipout")
@@ -106,6 +115,5 @@ class Flipout(AbstractLayerwise):
     """One draw of the weights' deviations, with random signs for each example (Wen et al., 2018)."""
 
     def rule(self, layer: eqx.Module, scale: eqx.Module, shift: eqx.Module) -> AbstractNoise:
-        """Random signs."""
         del layer, scale
         return FlipoutPerturbation(shift)

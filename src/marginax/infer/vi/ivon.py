@@ -18,19 +18,18 @@ from functools import partial
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax._kernels.random import normal_like
 from marginax.curvature import DiagonalCovariance
 from marginax.data import Batch
-from marginax.files import register
-from marginax.infer.method import AbstractMethod, Infos, Phase, check_count, num_steps_for
+from marginax.infer.catalogue import register_method
+from marginax.infer.method import AbstractMethod, Infos, Phase, check_count, mixture_of_chains, num_steps_for
 from marginax.infer.optimisers import Cosine, Schedule
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
-from marginax.posterior import AbstractPosterior, Gaussian, Mixture
+from marginax.posterior import AbstractPosterior, Gaussian
 
 _TINY = 1e-8
 
@@ -51,7 +50,13 @@ class IVONInfo(eqx.Module):
     log_likelihood: Array
 
 
-@register("method/ivon")
+@register_method(
+    "method/ivon",
+    gives="a normal by natural gradients",
+    use_when="variational inference for large networks",
+    cost="1 training run",
+    order=150,
+)
 class IVON(AbstractMethod):
     """Variational inference by natural gradients.
 
@@ -86,7 +91,6 @@ class IVON(AbstractMethod):
         check_count("batch_size", self.batch_size, optional=True)
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> IVONState:
-        """At rest where the chain starts."""
         del key
         curvature = jax.tree.map(lambda leaf: jnp.full(leaf.shape, self.initial_curvature, leaf.dtype), params)
         delta = prior_curvature(model, params, batch.num_examples)
@@ -95,7 +99,6 @@ class IVON(AbstractMethod):
         return IVONState(params, jax.tree.map(jnp.zeros_like, params), curvature, scale, jnp.zeros((), jnp.int32))
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
-        """Train."""
         return (Phase("train", num_steps_for(self.num_epochs, num_examples, batch_size), self.step, can_end=True),)
 
     def step(
@@ -138,15 +141,13 @@ class IVON(AbstractMethod):
         return jax.tree.map(lambda i: jnp.sqrt(i * (1.0 / weight)), inverse)
 
     def posterior(self, model: AbstractModel, state: IVONState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        """A normal with independent weights for each chain."""
         del draws, infos
 
-        def one(chain: int) -> Gaussian:
-            mean, scale = jax.tree.map(lambda leaf: leaf[chain], (state.params, state.scale))
+        def build(chain: tuple[Params, Params]) -> Gaussian:
+            mean, scale = chain
             return Gaussian(model=model, mean=mean, covariance=DiagonalCovariance(ravel_pytree(scale)[0]))
 
-        parts: list[AbstractPosterior] = [one(chain) for chain in range(np.shape(state.count)[0])]
-        return parts[0] if len(parts) == 1 else Mixture(parts)
+        return mixture_of_chains(build, (state.params, state.scale))
 
 
 def prior_curvature(model: AbstractModel, params: Params, num_examples: int) -> Params:

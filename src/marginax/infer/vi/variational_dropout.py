@@ -6,15 +6,17 @@ $-\mathrm{KL} \approx k_1 \sigma(k_2 + k_3 \log\alpha) - \tfrac12 \log(1 + \alph
 $\alpha \to \infty$: weights that are not needed drown in noise, and `mx.decide.prune` takes them out.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from marginax.files import register
-from marginax.infer.method import AbstractMethod
-from marginax.infer.optimisers import AbstractOptimiser, Adam
-from marginax.infer.recipe import AbstractRecipe
+from marginax.infer.catalogue import register_method
+from marginax.infer.method import AbstractMethod, AbstractRecipe
+from marginax.infer.optimisers import AbstractOptimiser, Adam, as_optimiser
 from marginax.infer.vi.divergences import AbstractDivergence
 from marginax.infer.vi.families import AbstractApproximation, MeanField
 from marginax.infer.vi.vi import VI
@@ -26,6 +28,8 @@ _K1, _K2, _K3 = 0.63576, 1.87320, 1.48695
 @register("divergence/log_uniform")
 class LogUniform(AbstractDivergence):
     """From the log-uniform prior for weights with inputs; biases and all else keep the model's."""
+
+    needs_layers: ClassVar[bool] = True
 
     def terms(
         self, model: Model, approximation: AbstractApproximation, draw: Params, log_prob: Array
@@ -58,7 +62,13 @@ def divergence_from_log_uniform(mean: Array, scale: Array) -> Float[Array, ""]:
     return jnp.sum(_K1 - _K1 * jax.nn.sigmoid(_K2 + _K3 * log_alpha) + 0.5 * jnp.log1p(jnp.exp(-log_alpha)))
 
 
-@register("method/variational_dropout")
+@register_method(
+    "method/variational_dropout",
+    gives="VI with a learned noise for every weight",
+    use_when="weights that are not needed should go",
+    cost="20,000 steps",
+    order=140,
+)
 class VariationalDropout(AbstractRecipe):
     """Multiplicative noise with a learned rate for every weight, by `VI`.
 
@@ -66,20 +76,19 @@ class VariationalDropout(AbstractRecipe):
         kl_warmup: as in VI; without it too many weights drown before they have learned.
         num_epochs: as in VI.
         batch_size: as in VI.
-        optimiser: `Adam` or `SGD`.
+        optimiser: as in VI.
     """
 
     kl_warmup: float = 0.5
     num_epochs: int | None = None
     batch_size: int | None = 128
-    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
+    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam, converter=as_optimiser)
 
     def __check_init__(self):
         assert self.inner  # its own checks
 
     @property
     def inner(self) -> AbstractMethod:
-        """Variational inference with these choices."""
         return VI(
             family=MeanField(),
             divergence=LogUniform(),

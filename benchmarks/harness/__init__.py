@@ -1,0 +1,1 @@
+"""What runs the entries: the arena and its workers, peers' environments, records, tables and figures."""

@@ -1,0 +1,238 @@
+"""ONE run directory, for everything that can be resumed: fits, estimators, comparisons, active learning.
+
+    run/setup/                  how it was set up, in named parts: written once
+    run/checkpoint-0/, -1/      where it stands; written in turn, so that one good checkpoint always exists
+    run/info-0.safetensors      growing files that the checkpoints count, filled chunk by chunk
+    run/state/                  a value that is replaced as a whole
+    run/rows/NAME/              values in the order in which they were added
+    run/fits/NAME/              runs within the run
+    run/posterior/              the result, when the run has finished
+
+A chunk is on disk before the checkpoint that counts it and has its hash. A crash between the two leaves slots that no
+checkpoint counts: they are written again by the resumed run, so nothing is lost or doubled.
+"""
+
+import hashlib
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from marginax.files.error import FileError
+from marginax.files.growing import GrowingFile
+from marginax.files.parts import Parts
+from marginax.files.store import load_tree, read_bundle, save_tree, write_bundle
+
+__all__ = ["RunDirectory"]
+
+_MARK = "mark"
+
+
+@dataclass
+class RunDirectory:
+    """Writes and reads the files of one run.
+
+    Attributes:
+        path: the directory.
+        what: kind of the run, in words.
+        made_by: what makes such a directory.
+        instead: what to do if it is there already.
+        folder: of the setup.
+        kind: of the setup's bundle.
+        files: growing files by name.
+        count: how many checkpoints there were.
+
+    >>> import tempfile
+    >>> run = RunDirectory(Path(tempfile.mkdtemp()) / "run")
+    >>> run.create({"size": 3})
+    >>> run.read().get("size")
+    3
+    """
+
+    path: Path
+    what: str = "run"
+    made_by: str = "mx.fit(..., directory=...)"
+    instead: str = "choose another, or mx.resume it"
+    folder: str = "setup"
+    kind: str = "setup"
+    files: dict[str, GrowingFile] = field(default_factory=dict)
+    count: int = 0
+
+    # ---- how it was set up
+
+    @property
+    def exists(self) -> bool:
+        """Whether the run was set up."""
+        return (self.path / self.folder).exists()
+
+    def create(
+        self, parts: Mapping[str, Any], *, optional: Mapping[str, Any] | None = None, inputs: PyTree = None
+    ) -> None:
+        """Begin a run in a new or empty directory.
+
+        Args:
+            parts: how it is set up.
+            optional: as in `Parts.encode`.
+            inputs: all that the run depends on; their fingerprint becomes the part "mark". A run with the same inputs
+                that is there already is left as it is.
+        """
+        if inputs is not None:
+            parts = {**parts, _MARK: _fingerprint(inputs)}
+        if _MARK in parts and self.exists:
+            if parts[_MARK] and self.read().get(_MARK) == parts[_MARK]:
+                return
+            raise FileExistsError(f"directory {str(self.path)!r} holds another {self.what}: {self.instead}")
+        self.check_vacant()
+        Parts.encode(parts, optional).write(self.path / self.folder, self.kind)
+
+    def check_vacant(self) -> None:
+        """Raise if the directory has something in it."""
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise FileExistsError(f"directory {str(self.path)!r} exists and is not empty: {self.instead}")
+
+    def read(self) -> Parts:
+        """How the run was set up."""
+        if not self.exists:
+            raise FileError(f"{self.path} holds no {self.what}: it was not made by {self.made_by}")
+        return Parts.read(self.path / self.folder, self.kind)
+
+    # ---- values and runs within it
+
+    @property
+    def posterior(self) -> Path:
+        """Where the result is, when the run has finished."""
+        return self.path / "posterior"
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is a result."""
+        return self.posterior.exists()
+
+    def run(self, name: str) -> "RunDirectory":
+        """The fit of that name within this run."""
+        return RunDirectory(self.path / "fits" / _file_name(name))
+
+    def replace(self, name: str, value: Any) -> None:
+        """Keep a value, instead of the one before."""
+        save_tree(self.path / name, f"{self.what} {name}", value, overwrite=True)
+
+    def value(self, name: str) -> Any:
+        """The value that was kept last, None if there was none."""
+        if not (self.path / name).exists() and not (self.path / f".{name}.old").exists():
+            return None
+        return load_tree(self.path / name, f"{self.what} {name}")
+
+    def add(self, name: str, row: Any) -> None:
+        """Keep a value by name, after those that are there."""
+        tree = {"name": name, "place": len(self._rows()), "row": row}
+        save_tree(self.path / "rows" / _file_name(name), f"{self.what} row", tree, overwrite=True)
+
+    def rows(self) -> dict[str, Any]:
+        """All values that were added, in order."""
+        found = [load_tree(path, f"{self.what} row") for path in self._rows()]
+        return {entry["name"]: entry["row"] for entry in sorted(found, key=lambda entry: entry["place"])}
+
+    def _rows(self) -> list[Path]:
+        return [path for path in (self.path / "rows").glob("*") if not path.name.startswith(".")]
+
+    # ---- where it stands
+
+    def grow(self, name: str, like: Mapping[str, Any]) -> GrowingFile:
+        """A new file for arrays of these shapes; checkpoints count what is in it from now on."""
+        self.files[name] = GrowingFile.create(self._file(name), like)
+        return self.files[name]
+
+    def save(self, cursor: dict[str, Any], state: PyTree, changed: list[str]) -> None:
+        """Write a checkpoint that counts what is in the files, those that have changed being synced before."""
+        for name in changed:
+            self.files[name].sync()
+        leaves = {f"{i}": _plain(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
+        kept = {name: {"count": file.count, "sha256": file.sha256} for name, file in self.files.items()}
+        document = {"cursor": cursor, "kept": kept, "count": self.count}
+        write_bundle(self.path / f"checkpoint-{self.count % 2}", "checkpoint", document, leaves, overwrite=True)
+        self.count += 1
+
+    def latest(self, like: PyTree) -> tuple[dict[str, Any], PyTree, dict[str, GrowingFile]] | None:
+        """The newest whole checkpoint, its state in the structure of `like`, and the files with all that it counts.
+
+        None if there is none yet. If all are damaged that is an error, for starting again would overwrite the draws.
+        """
+        found, damage = [], []
+        for place in (0, 1):
+            path = self.path / f"checkpoint-{place}"
+            try:
+                found.append(read_bundle(path, "checkpoint"))
+            except FileError as error:
+                if path.exists():
+                    damage.append(str(error))
+        document: Any
+        for document, arrays in sorted(found, key=lambda item: item[0]["count"], reverse=True):
+            try:
+                files = {
+                    name: GrowingFile.open(self._file(name), kept["count"], kept["sha256"])
+                    for name, kept in document["kept"].items()
+                }
+            except FileError as error:
+                damage.append(str(error))
+                continue
+            for text in damage:
+                warnings.warn(f"the last checkpoint is damaged and was passed over: {text}", stacklevel=3)
+            self.files, self.count = files, document["count"] + 1
+            return document["cursor"], self._state(arrays, like), files
+        if damage:
+            raise FileError(
+                f"{self.path} cannot be resumed, its checkpoints or what they count are damaged ({'; '.join(damage)}): "
+                "remove both checkpoints to start it again from the beginning"
+            )
+        return None
+
+    def forget(self) -> None:
+        """Remove the files of draws when the posterior has them."""
+        for name, file in self.files.items():
+            if name.startswith("draws-"):
+                file.remove()
+
+    def _file(self, name: str) -> Path:
+        return self.path / f"{Path(name).name}.safetensors"
+
+    def _state(self, arrays: Mapping[str, np.ndarray], like: PyTree) -> PyTree:
+        leaves, treedef = jax.tree.flatten(like)
+        if len(leaves) != len(arrays):
+            raise FileError(f"{self.path} belongs to another method or model: its state has other parts")
+        return jax.tree.unflatten(treedef, [_like(arrays[f"{i}"], leaf) for i, leaf in enumerate(leaves)])
+
+
+def _plain(leaf: Any) -> np.ndarray:
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return np.asarray(jax.random.key_data(leaf))
+    return np.asarray(leaf)
+
+
+def _like(array: np.ndarray, leaf: Any) -> Any:
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(leaf))
+    if array.shape != leaf.shape or array.dtype != leaf.dtype:
+        raise FileError(f"checkpoint has an array of shape {array.shape} where {leaf.shape} was expected")
+    return jnp.asarray(array)
+
+
+def _file_name(name: str) -> str:
+    """A name for a folder: letters and digits, and a few digits of a hash where others were left out."""
+    plain = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60]
+    return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _fingerprint(tree: PyTree) -> str:
+    """A hash of all numbers and texts."""
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves(tree):
+        plain = _plain(leaf) if isinstance(leaf, jax.Array) else leaf
+        digest.update(plain.encode() if isinstance(plain, str) else np.ascontiguousarray(np.asarray(plain)).tobytes())
+    return digest.hexdigest()
