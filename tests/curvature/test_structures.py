@@ -151,7 +151,7 @@ def _curvature(case, structure, kind=None, moves=None, key=0):
             weights = (jnp.arange(start, start + BATCH) < NUM).astype(case.x.dtype)
             sums = add(sums, rows, weights, number, jax.random.fold_in(jax.random.key(key), start))
         if number + 1 < structure.num_passes:
-            sums = eqx.filter_jit(structure.next_pass)(sums, jnp.ones(plan.size))
+            sums = eqx.filter_jit(structure.next_pass)(sums, lambda: jnp.ones(plan.size))
     return eqx.filter_jit(lambda sums: structure.finalise(sums, plan))(sums)
 
 

@@ -1,5 +1,6 @@
 """The diagonal alone: every weight by itself; and single weights that are chosen by it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -77,8 +78,8 @@ class SingleWeights(AbstractStructure):
     def same_as(self, number: int) -> int:
         return number
 
-    def next_pass(self, sums: ChosenSums, precision: Float[Array, " size"]) -> ChosenSums:
-        return replace(sums, index=self.subset.choose(precision + sums.diagonal))
+    def next_pass(self, sums: ChosenSums, precision: Callable[[], Array]) -> ChosenSums:
+        return replace(sums, index=self.subset.choose(precision() + sums.diagonal))
 
     def finalise(self, sums: ChosenSums, plan: Plan) -> AbstractCurvature:
         return self.structure.finalise(sums.sums, plan.of_weights(self._num(plan)))

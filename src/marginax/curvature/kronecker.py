@@ -1,5 +1,6 @@
 """Kronecker factors of the curvature, layer by layer."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -135,7 +136,7 @@ class EKFAC(AbstractStructure):
     def same_as(self, number: int) -> int:
         return number
 
-    def next_pass(self, sums: CorrectedSums, precision: Float[Array, " size"]) -> CorrectedSums:
+    def next_pass(self, sums: CorrectedSums, precision: Callable[[], Array]) -> CorrectedSums:
         """Bases of the factors."""
         del precision
         left, right = ({site: pair[1] for site, pair in side.items()} for side in decompose(sums.factors))

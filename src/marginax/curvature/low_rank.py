@@ -1,5 +1,7 @@
 """Few directions: the largest eigenvalues, or a row for each example."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -54,7 +56,7 @@ class LowRank(AbstractStructure):
         del number
         return DirectionSums(sums.basis, sums.product + batch.product(sums.basis))
 
-    def next_pass(self, sums: DirectionSums, precision: Float[Array, " size"]) -> DirectionSums:
+    def next_pass(self, sums: DirectionSums, precision: Callable[[], Array]) -> DirectionSums:
         """The products are the better directions."""
         del precision
         return DirectionSums(jnp.linalg.qr(sums.product)[0], jnp.zeros_like(sums.product))

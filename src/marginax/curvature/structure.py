@@ -5,11 +5,12 @@ $\sum_{nm} (\sum_t g_{nmt} \otimes a_{nt})(\cdot)^\top$; the structures differ i
 """
 
 import abc
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from marginax.curvature.batch import AbstractBatchCurvature
 from marginax.curvature.hooks import Plan
@@ -60,8 +61,8 @@ class AbstractStructure(eqx.Module):
         """Passes over the data."""
         return 1
 
-    def next_pass(self, sums: Any, precision: Float[Array, " size"]) -> Any:
-        """What one pass leaves for the next; `precision` is that of the prior."""
+    def next_pass(self, sums: Any, precision: Callable[[], Array]) -> Any:
+        """What one pass leaves for the next; `precision()` is that of the prior, for structures that ask."""
         del precision
         return sums
 

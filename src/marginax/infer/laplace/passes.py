@@ -156,8 +156,8 @@ class Between(eqx.Module):
     ) -> tuple[LaplaceState, LaplaceInfo]:
         """Once."""
         del batch, key
-        precision = ravel_pytree(model.prior_precision(state.params))[0]
-        return restarted(state, self.passes.structure.next_pass(state.sums, precision), state.num_passes + 1)
+        sums = self.passes.structure.next_pass(state.sums, lambda: ravel_pytree(model.prior_precision(state.params))[0])
+        return restarted(state, sums, state.num_passes + 1)
 
 
 def restarted(state: LaplaceState, sums: PyTree, num_passes: Array) -> tuple[LaplaceState, LaplaceInfo]:
