@@ -4,28 +4,52 @@ Take a network, say what you believe (likelihood and prior), choose a method, ge
 predictions carry honest uncertainty.
 """
 
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from marginax import curvature, data, infer, nets, posterior, predict
+from marginax import data, nets
 from marginax._extras import require
 from marginax.files import register, register_function, register_on_demand
-from marginax.infer import LargestVariance, fit, resume, use_cores
 from marginax.model import All, Density, LastLayer, Model, Paths, likelihoods, priors
-from marginax.posterior import load
+
+if TYPE_CHECKING:
+    from marginax import curvature, infer, posterior, predict
+    from marginax.infer import LargestVariance, fit, resume, use_cores
+    from marginax.posterior import load
 
 __version__ = "0.1.0"
 
-# They bring SciPy and friends, so they wait until somebody asks.
-_ON_DEMAND = ("calibrate", "decide", "estimators", "evaluate", "plot", "report", "testing")
+# They define hundreds of classes, or bring SciPy and friends, so they wait until somebody asks.
+_ON_DEMAND = (
+    "calibrate",
+    "curvature",
+    "decide",
+    "estimators",
+    "evaluate",
+    "infer",
+    "plot",
+    "posterior",
+    "predict",
+    "report",
+    "testing",
+)
+_FROM = {
+    "LargestVariance": "infer",
+    "fit": "infer",
+    "load": "posterior",
+    "resume": "infer",
+    "use_cores": "infer",
+}
 
 
-for _name in ("estimators", "evaluate", "decide", "calibrate"):
+for _name in ("estimators", "decide", "calibrate", "evaluate", "infer"):
     register_on_demand(lambda name=_name: require(f"marginax.{name}"))
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     if name in _ON_DEMAND:
         return require(f"marginax.{name}")
+    if name in _FROM:
+        return getattr(require(f"marginax.{_FROM[name]}"), name)
     raise AttributeError(f"module 'marginax' has no attribute {name!r}")
 
 

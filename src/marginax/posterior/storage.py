@@ -83,7 +83,9 @@ def _without_model(posterior: Any) -> Any:
 
 
 def _with_model(posterior: Any, model: AbstractModel) -> Any:
-    structure = jax.tree.structure(eqx.filter(model.network, model.is_random())) if isinstance(model, Model) else None
+    structure = None
+    if isinstance(model, Model):
+        structure = jax.tree.structure(eqx.filter(model.network, model.is_random()))
 
     def whole(node: Any) -> Any:
         if isinstance(node, Params):
