@@ -51,7 +51,7 @@ def banana(position):
 
 
 BANANA = {
-    "NUTS": NUTS(500, 5000, target_acceptance=0.95),  # steps that suit the bend are too long for the arms
+    "NUTS": NUTS(500, 10_000, target_acceptance=0.95),  # steps that suit the bend are too long for the arms
     "HMC": HMC(500, 5000, target_acceptance=0.95),
     "MCLMC": MCLMC(3000, 2500, thin=40, energy_variance=1e-6),
     "ParallelTempering": ParallelTempering(500, 2500, thin=5, num_temperatures=3, max_temperature=4.0),
