@@ -8,7 +8,8 @@ from marginax._keys import Key
 from marginax.calibrate.calibrator import AbstractCalibrator
 from marginax.data import DataSpec
 from marginax.files import register
-from marginax.model import Model, Params
+from marginax.model import AbstractModel
+from marginax.model.abstract import Params
 from marginax.posterior import AbstractPosterior, FitRecord, Summary
 from marginax.predict import AbstractFunctions
 
@@ -44,7 +45,7 @@ class Calibrated(AbstractPosterior):
             raise TypeError(f"calibrator must be what mx.calibrate.recalibrate returned, got {self.calibrator!r}")
 
     @property
-    def model(self) -> Model:
+    def model(self) -> AbstractModel:
         """That of the posterior inside, as everything below but `predict`."""
         return self.posterior.model
 

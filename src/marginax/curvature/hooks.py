@@ -250,7 +250,7 @@ def _trace_now() -> Any:
     return get_opaque_trace_state(convention="nnx")
 
 
-def _calls(model: Model, params: Params, x: Any, paths: list[str]) -> tuple[list[str], list[tuple[Shape, ...]]]:
+def _calls(model: Any, params: Params, x: Any, paths: list[str]) -> tuple[list[str], list[tuple[Shape, ...]]]:
     """Names of all layers, and shapes of their outputs in their calls: none if not called, or in a scan, or odd."""
     nodes = jax.tree_util.tree_leaves_with_path(model.network, is_leaf=is_layer)
     names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, node in nodes if is_layer(node)]

@@ -95,7 +95,8 @@ def prune(
     ratios = signal_to_noise(posterior)
     table = []
     if data is not None:
-        size = sum(math.prod(leaf.shape) for leaf in posterior.model.leaves)
+        model: Any = posterior.model
+        size = sum(math.prod(leaf.shape) for leaf in model.leaves)
         for each in sorted({float(f) for f in (*fractions, fraction)}):
             x, y = data
             found = judge(_remove(posterior, ratios, each).predict(x), np.asarray(y))
@@ -156,7 +157,7 @@ def compact(posterior: AbstractPosterior) -> AbstractPosterior:
     >>> compact(prune(posterior, 0.9).posterior).covariance.size < 30
     True
     """
-    model = posterior.model
+    model: Any = posterior.model
     network = model.network
     if not isinstance(network, MLP) or network.norms:
         raise TypeError(f"posterior must be one of an mx.nets.MLP without norm to be compacted, got {network}")

@@ -19,7 +19,7 @@ from marginax.estimators.columns import ColumnEncoder
 from marginax.estimators.storage import estimator_directory, pack, parts_of, read_estimator, unpack
 from marginax.files import Parts
 from marginax.infer import AbstractMethod, fit, resume
-from marginax.model import Model, priors
+from marginax.model import AbstractModel, Model, priors
 from marginax.model.likelihoods import AbstractLikelihood
 from marginax.nets import MLP
 from marginax.posterior import AbstractPosterior, load
@@ -119,7 +119,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         return self._predict_rows(self._encode(X))
 
     @property
-    def model_(self) -> Model:
+    def model_(self) -> AbstractModel:
         """Network, likelihood and prior."""
         return self.posterior_.model
 

@@ -169,7 +169,7 @@ class _Listener(eqx.Module):
 def _outcome(posterior: AbstractPosterior) -> Outcome:
     if posterior.spec is None:
         raise ValueError("this posterior was not made by mx.fit and has no data spec: pass spec= when building it")
-    model = posterior.model
+    model: Any = posterior.model
     return model.likelihood.outcome(model.output_size(posterior.spec.x_shape, jnp.zeros(0).dtype))
 
 

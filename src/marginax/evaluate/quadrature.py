@@ -1,7 +1,7 @@
 """Integrals of distribution functions, of many rows at once, refined where a row needs it.
 
-SciPy's quad_vec refines all rows where one needs it, tanhsinh does not cope with kinks: 10 and 28 times slower on smooth rows, and
-more than 160 times on kinked ones (1,000 rows).
+SciPy's quad_vec refines all rows where one needs it, and tanhsinh does not cope with kinks: they are 10 and 28 times
+slower on smooth rows, and more than 160 times on kinked ones (1,000 rows).
 
 Points are given in a coordinate u in (-1, 1), which covers the line: y = centre + scale * u / (1 - u^2).
 """

@@ -1,7 +1,7 @@
 """A normal distribution over weights: Laplace, SWAG and variational posteriors."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -79,7 +79,8 @@ class Gaussian(AbstractPosterior):
             return ParameterDraws(self.model, self.sample_params(num, key=key))
         moves = None if self.mode is None else self.mode.moves
         keys = jax.random.split(key, num)
-        return LinearisedFunctions(self.model, self.mean, self.covariance, self.predictive, keys, key, moves=moves)
+        model, predictive = cast(Any, (self.model, self.predictive))
+        return LinearisedFunctions(model, self.mean, self.covariance, predictive, keys, key, moves=moves)
 
     def draw(self, num: int, *, key: PRNGKeyArray) -> Any:
         functions: Any = self.functions(num, key=key)

@@ -1,7 +1,7 @@
 """Functions drawn from a posterior: a draw can be called at inputs, and is the same function at all of them."""
 
 import abc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -19,8 +19,17 @@ class AbstractFunctions(eqx.Module):
     Fields: `draws`, a pytree whose leaves have a leading axis, and `log_weights` of the draws (None: all the same).
     """
 
-    draws: eqx.AbstractVar[PyTree]
-    log_weights: eqx.AbstractVar[np.ndarray | None]
+    if TYPE_CHECKING:  # abstract fields: fields or properties in subclasses, and no arguments of their constructors
+
+        @property
+        def draws(self) -> PyTree: ...
+
+        @property
+        def log_weights(self) -> np.ndarray | None: ...
+
+    else:
+        draws: eqx.AbstractVar[PyTree]
+        log_weights: eqx.AbstractVar[np.ndarray | None]
 
     @abc.abstractmethod
     def distribution(self, draw: PyTree, x: Array) -> Any:

@@ -3,6 +3,7 @@
 import hashlib
 import platform
 from importlib import metadata
+from typing import Any
 
 import jax
 import numpy as np
@@ -27,7 +28,7 @@ def fitted_section(material: Material) -> Section:
     """Data, model, method, posterior."""
     posterior, spec = material.posterior, material.posterior.spec
     assert spec is not None, "the material is checked"
-    model = posterior.model
+    model: Any = posterior.model
     num_weights = sum(int(np.prod(leaf.shape)) for leaf in model.leaves)
     scaled = "standardised; predictions are in the units of the data" if material.is_standardised else "as they came"
     if material.names:

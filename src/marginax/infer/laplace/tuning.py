@@ -99,7 +99,8 @@ class Evidence(AbstractTuning):
     def tune(self, posterior: Gaussian) -> Gaussian:
         assert posterior.mode is not None
         check_tunable(posterior.model, posterior.mode.moves)
-        return apply_factors(posterior, _factors(self, posterior.model, posterior.mean, posterior.mode))
+        model: Any = posterior.model
+        return apply_factors(posterior, _factors(self, model, posterior.mean, posterior.mode))
 
     def factors(self, model: Model, params: Params, mode: Mode) -> Factors:
         """Logs of the factors that the fixed point finds; may be traced."""

@@ -9,6 +9,7 @@ $E_q[\log p(D, w)] + T\,H(q)$.
 """
 
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -154,7 +155,8 @@ class VI(AbstractOptimised):
 
         def once(key: PRNGKeyArray) -> tuple[Float[Array, ""], ...]:
             draw, log_prob = approximation.sample_with_log_prob(key=derive(key, 0))
-            log_likelihood = estimator.log_likelihood(model, approximation, draw, batch, key=derive(key, 1))
+            any_model: Any = model  # an estimator that needs a network has refused others
+            log_likelihood = estimator.log_likelihood(any_model, approximation, draw, batch, key=derive(key, 1))
             return log_likelihood, *self.divergence.terms(model, approximation, draw, log_prob)
 
         if self.num_particles == 1:
