@@ -77,7 +77,7 @@ class AbstractOptimised(AbstractMethod):
         """Whether the objective on all data is a function of what is trained, without noise."""
         return False
 
-    def num_steps(self, num_examples: int, batch_size: int) -> int:
+    def num_steps(self, num_examples: Any, batch_size: int) -> Any:
         """Of the whole run."""
         return num_steps_for(self.num_epochs, num_examples, batch_size)
 
