@@ -24,7 +24,7 @@ class Calibrated(AbstractPosterior):
         posterior: that predicts.
         calibrator: a fitted one, from `recalibrate`.
 
-    >>> import jax, marginax as mx
+    >>> import jax, marginax as mx, numpy as np
     >>> model = mx.Model(mx.nets.MLP(1, (), 2, key=0), likelihood=mx.likelihoods.Categorical())
     >>> params = jax.tree.map(lambda leaf: leaf[None, None], model.initial(2))
     >>> spec = mx.data.DataSpec(x_shape=(1,), y_shape=(), num_examples=9)

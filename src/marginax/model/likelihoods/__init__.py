@@ -5,6 +5,10 @@ prediction a distribution. Its own unknowns (a noise scale) are unconstrained pa
 weights. Scales are a number (known), a distribution (learned, with that prior) or `FromNetwork()`.
 """
 
+import importlib
+import inspect
+import pkgutil
+
 from marginax.model.distributions import LogNormal
 from marginax.model.likelihoods.abstract import AbstractLikelihood
 from marginax.model.likelihoods.custom import Custom, Tempered
@@ -28,3 +32,9 @@ __all__ = [
     "StudentT",
     "Tempered",
 ]
+
+for _module in pkgutil.iter_modules(__path__):  # a likelihood is registered in its file, and found
+    for _name, _value in vars(importlib.import_module(f"{__name__}.{_module.name}")).items():
+        if isinstance(_value, type) and issubclass(_value, AbstractLikelihood) and not inspect.isabstract(_value):
+            globals()[_name] = _value
+            __all__ += [_name] if _name not in __all__ else []
