@@ -8,7 +8,7 @@ from marginax.predict.reading import read_prediction
 
 
 def scores(prediction: Any, y: Any, *, level: float = 0.9) -> ScoreTable:
-    """The scores that suit the kind of prediction, by name; print it.
+    r"""The scores that suit the kind of prediction, by name; print it.
 
     Classes: accuracy, nll, brier, ece, auroc. Numbers: rmse, mae, nll, crps, coverage, interval_score, sharpness,
     calibration_error. Both: whatever else was declared with `@score`. A score that the prediction cannot have is left
@@ -21,7 +21,7 @@ def scores(prediction: Any, y: Any, *, level: float = 0.9) -> ScoreTable:
         level: probability of intervals.
 
     >>> table = scores(([0.0, 1.0, 2.0, 3.0], [1.0, 1.0, 1.0, 1.0]), [0.5, 0.0, 2.0, 4.0])
-    >>> print(*str(table).splitlines()[:3], sep="\\n")
+    >>> print(*str(table).splitlines()[:3], sep="\n")
     4 rows, intervals of 90%
     rmse                0.75 ± 0.17
     mae                 0.62 ± 0.24
