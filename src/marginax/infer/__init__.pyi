@@ -27,6 +27,7 @@ from marginax.infer.map import MLE as MLE
 from marginax.infer.mcmc.adaptation import DenseMetric as DenseMetric
 from marginax.infer.mcmc.adaptation import DiagonalMetric as DiagonalMetric
 from marginax.infer.mcmc.adjusted_mclmc import AdjustedMCLMC as AdjustedMCLMC
+from marginax.infer.mcmc.barker import Barker as Barker
 from marginax.infer.mcmc.hmc import HMC as HMC
 from marginax.infer.mcmc.mala import MALA as MALA
 from marginax.infer.mcmc.mclmc import MCLMC as MCLMC
