@@ -237,7 +237,6 @@ def _unzip(pairs: Iterable[tuple[Any, bool]]) -> tuple[list[Any], list[bool]]:
 
 def _elementwise(eqn: JaxprEqn, arrays: list[Any], batched: list[bool], size: int) -> list[Array]:
     """Operands have one rank and broadcast along axes of size 1, or are scalars."""
-    del size
     rank = len(_shape(eqn.outvars[0]))
 
     def align(array: Any, is_batched: bool) -> Any:
@@ -260,13 +259,11 @@ def _filled(eqn: JaxprEqn, arrays: list[Any], batched: list[bool], size: int) ->
 
 def _along_axes(eqn: JaxprEqn, arrays: list[Any], batched: list[bool], size: int) -> list[Array]:
     """Axes are counted from the front, so they are what they were."""
-    del batched, size
     return _bind(eqn, *arrays)
 
 
 def _dot_general(eqn: JaxprEqn, arrays: list[Any], batched: list[bool], size: int) -> list[Array]:
     """The operand with the examples goes second: its free axes are the last ones of the result."""
-    del size
     contracted, paired = eqn.params["dimension_numbers"]
     options = {name: eqn.params[name] for name in ("precision", "preferred_element_type")}
     if batched[1]:
@@ -282,29 +279,24 @@ def _dot_general(eqn: JaxprEqn, arrays: list[Any], batched: list[bool], size: in
 
 
 def _broadcast_in_dim(eqn: JaxprEqn, arrays: list[Any], batched: list[bool], size: int) -> list[Array]:
-    del batched
     shape, axes = eqn.params["shape"], eqn.params["broadcast_dimensions"]
     return [lax.broadcast_in_dim(arrays[0], (*shape, size), (*axes, len(shape)))]
 
 
 def _reshape(eqn: JaxprEqn, arrays: list[Any], batched: list[bool], size: int) -> list[Array]:
-    del batched
     return [lax.reshape(arrays[0], (*eqn.params["new_sizes"], size))]
 
 
 def _transpose(eqn: JaxprEqn, arrays: list[Any], batched: list[bool], size: int) -> list[Array]:
-    del batched, size
     return [lax.transpose(arrays[0], (*eqn.params["permutation"], arrays[0].ndim - 1))]
 
 
 def _slice(eqn: JaxprEqn, arrays: list[Any], batched: list[bool], size: int) -> list[Array]:
-    del batched
     start, limit, strides = (eqn.params[name] for name in ("start_indices", "limit_indices", "strides"))
     return [lax.slice(arrays[0], (*start, 0), (*limit, size), None if strides is None else (*strides, 1))]
 
 
 def _pad(eqn: JaxprEqn, arrays: list[Any], batched: list[bool], size: int) -> list[Array]:
-    del batched, size
     return [lax.pad(arrays[0], arrays[1], (*eqn.params["padding_config"], (0, 0, 0)))]
 
 
@@ -333,7 +325,6 @@ def _custom_jvp(eqn: JaxprEqn, arrays: list[Any], batched: list[bool], size: int
 
 def _custom_vjp(eqn: JaxprEqn, arrays: list[Any], batched: list[bool], size: int) -> list[Array]:
     """Left to `jax.vmap`, which knows how to add up what examples send back to an operand that they share."""
-    del size
     axes = [-1 if b else None for b in batched]
     return jax.vmap(lambda *arrays: _bind(eqn, *arrays), in_axes=axes, out_axes=-1)(*arrays)
 

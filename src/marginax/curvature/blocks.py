@@ -95,19 +95,15 @@ class FixedCovariance(AbstractCovariance):
         return self.num
 
     def sample(self, key: PRNGKeyArray, num: int) -> Float[Array, "num size"]:
-        del key
         return jnp.zeros((num, self.num))
 
     def log_prob(self, deviation: Float[Array, " size"]) -> Float[Array, ""]:
-        """Nothing to weigh."""
-        del deviation
         return jnp.zeros(())
 
     def variances(self) -> Float[Array, " size"]:
         return jnp.zeros(self.num)
 
     def keep(self, kept: Bool[Array, " size"]) -> "FixedCovariance":
-        del kept
         return self
 
     def spread(self, jacobian: Jacobian) -> Float[Array, "n m m"]:

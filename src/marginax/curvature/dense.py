@@ -22,11 +22,9 @@ class Dense(AbstractStructure):
     """All of it: exact, and quadratic in the number of weights."""
 
     def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> Array:
-        del key
         return _empty_gram(plan, tuple(range(len(plan.selected))), extent)
 
     def add(self, sums: Array, batch: AbstractBatchCurvature, number: int = 0) -> Array:
-        del number
         return sums + (_gram(batch.rows) if isinstance(batch, OuterProducts) else batch.matrix())
 
     def finalise(self, sums: Array, plan: Plan) -> AbstractCurvature:
@@ -43,11 +41,9 @@ class BlockDiagonal(AbstractStructure):
     """A dense block for each layer, its weight and bias together; layers are independent."""
 
     def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> list[Array]:
-        del key
         return [_empty_gram(plan, leaves, extent) for leaves in plan.layers()]
 
     def add(self, sums: list[Array], batch: AbstractBatchCurvature, number: int = 0) -> list[Array]:
-        del number
         plan = batch.point.plan
         if isinstance(batch, OuterProducts):
             parts = [_gram(tuple(batch.rows[i] for i in leaves)) for leaves in plan.layers()]
@@ -61,7 +57,6 @@ class BlockDiagonal(AbstractStructure):
         return BlockCurvature(tuple(_dense(total, plan, leaves) for total, leaves in pairs))
 
     def cost(self, plan: Plan, extent: Extent) -> tuple[int, int]:
-        """As dense, layer by layer."""
         sizes, rows = self._sizes(plan), extent.num_examples * extent.num_columns
         return 4 * sum(n**2 for n in sizes), sum(rows * n**2 + n**3 for n in sizes)
 

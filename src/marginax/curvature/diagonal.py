@@ -26,15 +26,12 @@ class Diagonal(AbstractStructure):
     """The diagonal alone: every weight by itself."""
 
     def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> Array:
-        del extent, key
         return jnp.zeros(plan.size)
 
     def add(self, sums: Array, batch: AbstractBatchCurvature, number: int = 0) -> Array:
-        del number
         return sums + batch.diagonal()
 
     def finalise(self, sums: Array, plan: Plan) -> AbstractCurvature:
-        """Leaf by leaf."""
         parts = jnp.split(sums, list(accumulate(leaf.size for leaf in plan.selected))[:-1])
         return BlockCurvature(tuple(DiagonalCurvature(part) for part in parts))
 

@@ -226,7 +226,6 @@ class _ForwardHook(eqx.Module):
     probes: list[Array]
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
-        del key
         self.inputs.append(x)
         return self.layer(x) + self.probes[len(self.inputs) - 1]
 
@@ -239,7 +238,6 @@ class _ShapeHook(eqx.Module):
     shapes: list[tuple[bool, Shape]] = eqx.field(static=True)
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
-        del key
         y = self.layer(x)
         self.shapes.append((_trace_now() == self.trace, y.shape))
         return y

@@ -76,7 +76,6 @@ class Outer(AbstractJacobian):
         return self.columns.shape[2] > 1
 
     def weighted(self, weights: Float[Array, " n"]) -> "Outer":
-        """Only the columns carry the weight."""
         return Outer(self.columns * jnp.sqrt(weights)[:, None, None, None], self.inputs, self.site)
 
     def rotated(self, left: Float[Array, "o o"], right: Float[Array, "i i"]) -> "Outer":
@@ -84,7 +83,6 @@ class Outer(AbstractJacobian):
         return Outer(self.columns @ left, None if self.inputs is None else self.inputs @ right, self.site)
 
     def dense(self) -> Float[Array, "n m size"]:
-        """Outer products, summed over places."""
         if self.inputs is None:
             return self.columns.sum(2)
         products = jnp.einsum("nmto,nti->nmoi", self.columns, self.inputs)
@@ -156,7 +154,6 @@ class Zero(AbstractJacobian):
         return jnp.zeros((*self.extent, self.size))
 
     def spread(self, variances: Float[Array, " size"]) -> Float[Array, "n m m"]:
-        del variances
         return jnp.zeros((*self.extent, self.extent[1]))
 
 

@@ -58,7 +58,6 @@ class GGN(AbstractFisher):
         return output_size
 
     def columns(self, model: Model, params: Params) -> Columns:
-        """A root of the Fisher information."""
         return lambda output, y, key: model.likelihood.fisher_root(output, params.likelihood)
 
 
@@ -67,7 +66,6 @@ class EmpiricalFisher(AbstractFisher):
     """Outer products of the gradients at the observed targets."""
 
     def num_columns(self, output_size: int) -> int:
-        del output_size
         return 1
 
     def columns(self, model: Model, params: Params) -> Columns:
@@ -89,7 +87,6 @@ class MonteCarloFisher(AbstractFisher):
             raise ValueError(f"num_targets must be an int >= 1, got {self.num_targets!r}")
 
     def num_columns(self, output_size: int) -> int:
-        del output_size
         return self.num_targets
 
     def columns(self, model: Model, params: Params) -> Columns:
@@ -115,7 +112,6 @@ class Hessian(AbstractKind):
 
     def num_columns(self, output_size: int) -> int:
         """None: it is no sum of outer products."""
-        del output_size
         return 0
 
     def of_batch(self, point: Point) -> AbstractBatchCurvature:

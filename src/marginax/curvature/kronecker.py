@@ -42,7 +42,6 @@ class Kronecker(AbstractStructure):
         return True
 
     def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> FactorSums:
-        del extent, key
         inputs, outputs, count, plain = {}, {}, {}, {}
         for i, leaf in enumerate(plan.selected):
             if leaf.site is None:
@@ -56,7 +55,6 @@ class Kronecker(AbstractStructure):
 
     def add(self, sums: FactorSums, batch: AbstractBatchCurvature, number: int = 0) -> FactorSums:
         """Second moments, once for a weight and its bias."""
-        del number
         inputs, outputs = dict(sums.inputs), dict(sums.outputs)
         count, plain = dict(sums.count), dict(sums.plain)
         done = set()
@@ -74,7 +72,6 @@ class Kronecker(AbstractStructure):
         return FactorSums(inputs, outputs, count, plain)
 
     def finalise(self, sums: FactorSums, plan: Plan) -> AbstractCurvature:
-        """Eigenvalues multiply."""
         left, right = decompose(sums)
 
         def block(i: int, leaf: LeafPlan) -> AbstractCurvature:
@@ -137,8 +134,6 @@ class EKFAC(AbstractStructure):
         return number
 
     def next_pass(self, sums: CorrectedSums, precision: Callable[[], Array]) -> CorrectedSums:
-        """Bases of the factors."""
-        del precision
         left, right = ({site: pair[1] for site, pair in side.items()} for side in decompose(sums.factors))
         return replace(sums, left=left, right=right)
 
@@ -230,7 +225,6 @@ class KroneckerCovariance(AbstractCovariance):
         return (self.left**2 @ self.scale**2 @ (self.right**2).T).ravel()
 
     def spread(self, jacobian: Jacobian) -> Float[Array, "n m m"]:
-        """In the basis, where weights are independent."""
         (leaf,) = jacobian
         variances = (self.scale**2).ravel()
         if isinstance(leaf, Outer):

@@ -48,22 +48,17 @@ class LowRank(AbstractStructure):
                 raise ValueError(f"{name} must be an int >= {least}, got {value!r}")
 
     def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> DirectionSums:
-        del extent
         shape = (plan.size, self._width(plan))
         return DirectionSums(jnp.linalg.qr(normal(key, shape))[0], jnp.zeros(shape))
 
     def add(self, sums: DirectionSums, batch: AbstractBatchCurvature, number: int = 0) -> DirectionSums:
-        del number
         return DirectionSums(sums.basis, sums.product + batch.product(sums.basis))
 
     def next_pass(self, sums: DirectionSums, precision: Callable[[], Array]) -> DirectionSums:
-        """The products are the better directions."""
-        del precision
         return DirectionSums(jnp.linalg.qr(sums.product)[0], jnp.zeros_like(sums.product))
 
     def finalise(self, sums: DirectionSums, plan: Plan) -> AbstractCurvature:
         """The best that the directions hold (Rayleigh and Ritz)."""
-        del plan
         inner = sums.basis.T @ sums.product
         values, vectors = jnp.linalg.eigh(0.5 * (inner + inner.T))
         kept = slice(max(0, values.shape[0] - self.rank), None)
@@ -94,20 +89,17 @@ class FunctionSpace(AbstractStructure):
     """
 
     def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> RowSums:
-        del key
         num_batches = -(-extent.num_examples // extent.batch_size)
         num_rows = num_batches * extent.batch_size * extent.num_columns
         return RowSums(jnp.zeros((num_rows, plan.size)), jnp.zeros((), jnp.int32))
 
     def add(self, sums: RowSums, batch: AbstractBatchCurvature, number: int = 0) -> RowSums:
-        del number
         rows = dense_rows(batch.jacobian())
         flat = rows.reshape(-1, rows.shape[-1]).astype(sums.rows.dtype)
         rows = jax.lax.dynamic_update_slice_in_dim(sums.rows, flat, sums.num, 0)
         return RowSums(rows, sums.num + flat.shape[0])
 
     def finalise(self, sums: RowSums, plan: Plan) -> AbstractCurvature:
-        del plan
         return ReducedCurvature(sums.rows.T)
 
     def cost(self, plan: Plan, extent: Extent) -> tuple[int, int]:
@@ -169,7 +161,6 @@ class ReducedCovariance(AbstractCovariance):
         return self.scale.shape[0]
 
     def sample(self, key: PRNGKeyArray, num: int) -> Float[Array, "num size"]:
-        """White noise, shortened along the directions."""
         noise = normal(key, (num, self.size))
         shorter = ((noise @ self.basis) * (jnp.sqrt(1.0 - self.reduction) - 1.0)) @ self.basis.T
         return self.scale * (noise + shorter)

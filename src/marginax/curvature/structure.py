@@ -63,14 +63,11 @@ class AbstractStructure(eqx.Module):
 
     def next_pass(self, sums: Any, precision: Callable[[], Array]) -> Any:
         """What one pass leaves for the next; `precision()` is that of the prior, for structures that ask."""
-        del precision
         return sums
 
     def same_as(self, number: int) -> int:
         """The first pass that does the same as this one, so that it is compiled once."""
-        del number
         return 0
 
     def chosen(self, sums: Any) -> Int[Array, " chosen"] | None:
         """Places of the single weights that the curvature is about, where it is not whole leaves."""
-        del sums

@@ -112,7 +112,6 @@ class FullBatch(AbstractSource):
         return self.data.spec
 
     def batch(self, step: Int[Array, ""] | int, *, key: PRNGKeyArray) -> Batch:
-        del step, key
         num = self.data.num_examples
         return Batch(jax.tree.map(jnp.asarray, self.data.tree), jnp.arange(num), num)
 

@@ -145,7 +145,6 @@ class PredictiveVariance(AbstractPointwise):
     """
 
     def scores(self, prediction: Any) -> Float[np.ndarray, " n"]:
-        """In squared units of the target."""
         if _is_of_numbers(prediction):
             return _sum_over_labels(read_numbers(prediction, name="PredictiveVariance()").variance)
         classes = read_classes(prediction, name="PredictiveVariance()", by_draw=True)
@@ -270,7 +269,6 @@ class Random(AbstractAcquisition):
         self, posterior: AbstractPosterior | None, x: Any, num: int, *, num_samples: int | None = None, key: Key
     ) -> Query:
         """A random subset; the posterior is not looked at."""
-        del posterior, num_samples
         _check_num(num, len(x))
         return _best(np.zeros(len(x)), num, key)
 

@@ -39,5 +39,4 @@ def draw_probs(
 
 
 def _probs(distributions: PyTree, log_weights: Array) -> Float[Array, "s n k"]:
-    del log_weights
     return jax.nn.softmax(jax.vmap(lambda distribution: distribution.class_logits)(distributions), axis=-1)

@@ -161,7 +161,6 @@ class _Listener(eqx.Module):
     heard: list[Array] = eqx.field(static=True)
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
-        del key
         self.heard.append(x)
         return self.layer(x)
 

@@ -33,7 +33,6 @@ class AbstractPredictionScore(AbstractOODScore):
     """A score that needs only the prediction; several outputs or labels of an input are averaged."""
 
     def scores(self, posterior: Any, x: Any) -> Float[np.ndarray, " n"]:
-        """From the posterior's prediction at x."""
         return self.of(posterior.predict(x))
 
     @abc.abstractmethod

@@ -35,7 +35,6 @@ class AbstractChain(AbstractMethod):
         return Phase("sample", self.num_samples * self.thin, step, params_of, self.thin)
 
     def posterior(self, model: AbstractModel, state: State, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        del state, infos
         if draws is None or jax.tree.leaves(draws)[0].shape[1] == 0:
             raise KeyboardInterrupt("interrupted before the first draw was kept: there is no posterior yet")
         return Draws(model=model, params=draws)

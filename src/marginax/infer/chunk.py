@@ -201,7 +201,6 @@ def _buffer(like: PyTree, slots: int) -> PyTree:
 
 def _leave(draws: PyTree, states: State, step: Array) -> PyTree:
     """Most states are not kept, and copying each of them would cost as much as the noise that moves it."""
-    del states, step
     return draws
 
 

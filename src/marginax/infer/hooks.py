@@ -62,17 +62,14 @@ class AbstractHook(eqx.Module):
 
     def bind(self, data: Any, *, key: PRNGKeyArray) -> tuple["AbstractHook", Any]:
         """See the data before the run; may keep some of it back."""
-        del key
         return self, data
 
     def every(self, phase: str, source: AbstractSource) -> int | None:
         """Steps at whose multiples the hook must run, or None if any chunk end will do."""
-        del phase, source
         return None
 
     def begin(self, model: AbstractModel, states: State) -> PyTree:
         """The hook's memory at the start: arrays only."""
-        del model, states
 
     @abc.abstractmethod
     def after_chunk(self, memory: PyTree, event: Event) -> Verdict:
@@ -132,7 +129,6 @@ class EarlyStopping(AbstractHook):
 
     def begin(self, model: AbstractModel, states: State) -> PyTree:
         """Best weights so far, their score, and evaluations since, per chain."""
-        del model
         chains = jax.tree.leaves(states.params)[0].shape[0]
         best = jax.tree.map(jnp.array, states.params)
         return {"best": best, "score": jnp.full(chains, -jnp.inf), "stale": jnp.zeros(chains, jnp.int32)}

@@ -35,7 +35,6 @@ class MAP(AbstractTraining):
     def objective(
         self, model: AbstractModel, params: Params, batch: Batch, extra: PyTree, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        del extra
         return model.log_density(params, batch, key=key)
 
 
@@ -57,5 +56,4 @@ class MLE(AbstractTraining):
     def objective(
         self, model: AbstractModel, params: Params, batch: Batch, extra: PyTree, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        del extra
         return model.scaled_log_likelihood(params, batch, key=key)

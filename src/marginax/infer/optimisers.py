@@ -145,7 +145,6 @@ class LBFGS(AbstractOptimiser):
             raise ValueError(f"memory_size must be >= 1, got {self.memory_size}")
 
     def build(self, num_steps: int | Array) -> optax.GradientTransformationExtraArgs:
-        del num_steps
         return optax.lbfgs(memory_size=self.memory_size)
 
     has_line_search: ClassVar[bool] = True
@@ -203,5 +202,4 @@ class BareTransformation(AbstractOptimiser):
     not_stored: ClassVar[str] = "give mx.infer.Optax(optax.adamw, learning_rate=...), which is stored by name"
 
     def build(self, num_steps: int | Array) -> optax.GradientTransformationExtraArgs:
-        del num_steps
         return optax.with_extra_args_support(self.transformation)

@@ -68,12 +68,10 @@ class SVGD(AbstractOptimised):
             raise ValueError(f"jitter must be > 0 or None, got {self.jitter}")
 
     def warm_started(self) -> "SVGD":
-        """From a given start, particles begin nearby."""
         return dataclasses.replace(self, jitter=self.jitter or 0.1)
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> SVGDState:
         """The first particle where the chain starts, the others at fresh weights or nearby."""
-        del batch
 
         def place(index: Array) -> Params:
             at = derive(key, index)
@@ -88,7 +86,6 @@ class SVGD(AbstractOptimised):
     def step(
         self, model: AbstractModel, state: SVGDState, batch: Batch, *, key: PRNGKeyArray
     ) -> tuple[SVGDState, SVGDInfo]:
-        del key
         values, gradients = jax.vmap(jax.value_and_grad(lambda p: model.log_density(p, batch)))(state.params)
         unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], state.params))[1]
         direction, distance = stein_direction(_matrix(state.params), _matrix(gradients))
@@ -97,7 +94,6 @@ class SVGD(AbstractOptimised):
         return SVGDState(params, memory), SVGDInfo(jnp.mean(values), distance)
 
     def posterior(self, model: AbstractModel, state: SVGDState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        del draws, infos
         return Draws(model=model, params=jax.tree.map(np.asarray, state.params))
 
 

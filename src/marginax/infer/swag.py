@@ -133,7 +133,6 @@ class SWAG(AbstractMethod):
         return new, TrainInfo(value)
 
     def posterior(self, model: AbstractModel, state: SWAGState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        del draws, infos
         if not np.all(np.asarray(state.moments.count) > 1):
             raise KeyboardInterrupt("interrupted before there were two snapshots: there is no posterior yet")
         return mixture_of_chains(partial(_normal, model), state)

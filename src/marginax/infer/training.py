@@ -122,7 +122,6 @@ class AbstractTraining(AbstractOptimised):
 
     def extra(self, model: AbstractModel, params: Params, *, key: PRNGKeyArray) -> PyTree:
         """What the objective of a chain needs besides the parameters."""
-        del model, params, key
 
     is_deterministic: ClassVar[bool] = True
 
@@ -136,7 +135,6 @@ class AbstractTraining(AbstractOptimised):
         return self.optimiser.has_line_search
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> TrainState:
-        del batch
         return TrainState(params, self.first_memory(params), self.extra(model, params, key=key))
 
     def step(
@@ -152,5 +150,4 @@ class AbstractTraining(AbstractOptimised):
 
     def posterior(self, model: AbstractModel, state: TrainState, draws: PyTree, infos: Infos) -> AbstractPosterior:
         """One draw per chain: a point, or an ensemble."""
-        del draws, infos
         return Draws(model=model, params=jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], state.params))

@@ -76,12 +76,10 @@ class AbstractModel(eqx.Module):
 
     def scales(self, params: Params) -> PyTree:
         """The other unknowns: noise levels, hyperparameters."""
-        del params
         return ()
 
     def with_weights(self, params: Params, weights: PyTree) -> Params:
         """The parameters with other weights."""
-        del params
         return weights
 
     def reinitialise(self, params: Params, *, key: PRNGKeyArray) -> Params:
@@ -103,7 +101,6 @@ class AbstractModel(eqx.Module):
 
         By a formula where there is one, else at the draw.
         """
-        del mean, scale
         return self.log_prior(draw)
 
     def start_at(self, init: Any, params: Params, num_chains: int) -> Params:
@@ -119,7 +116,6 @@ class AbstractModel(eqx.Module):
 
     def probes(self, source: AbstractSource) -> np.ndarray | None:
         """Some inputs of the data where predictions of chains can be compared, as the model sees them; None if none."""
-        del source
 
     def with_traced_numbers(self, trace: Callable[[PyTree], PyTree]) -> "AbstractModel":
         """The model with its numbers as arrays: another number is then new data to a compiled program, not new code."""

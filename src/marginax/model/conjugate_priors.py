@@ -33,7 +33,6 @@ class LogGamma(AbstractPrior):
 
     def log_prob(self, value: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
         """The density of w itself: that of its exponential times the Jacobian."""
-        del leaf, hyper
         alpha = jnp.asarray(self.concentration, value.dtype)
         constant = alpha * jnp.log(self.rate) - jax.lax.lgamma(alpha)
         return jnp.sum(constant + alpha * value - self.rate * jnp.exp(value))
@@ -42,7 +41,6 @@ class LogGamma(AbstractPrior):
         return self.log_prob(mean, leaf, hyper) - jnp.sum(self.rate * jnp.exp(mean) * jnp.expm1(0.5 * scale**2))
 
     def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
-        del hyper
         return jax.random.loggamma(key, self.concentration, leaf.shape) - jnp.log(self.rate)
 
 
@@ -66,14 +64,12 @@ class LogitBeta(AbstractPrior):
 
     def log_prob(self, value: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
         """The density of w itself: that of the chance of heads times p (1 - p)."""
-        del leaf, hyper
         heads, tails = (jnp.asarray(part, value.dtype) for part in (self.heads, self.tails))
         constant = jax.lax.lgamma(heads + tails) - jax.lax.lgamma(heads) - jax.lax.lgamma(tails)
         return jnp.sum(constant + heads * jax.nn.log_sigmoid(value) + tails * jax.nn.log_sigmoid(-value))
 
     def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
         """A difference of the logs of two gamma numbers."""
-        del hyper
         first, second = jax.random.split(key)
         return jax.random.loggamma(first, self.heads, leaf.shape) - jax.random.loggamma(second, self.tails, leaf.shape)
 

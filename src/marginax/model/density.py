@@ -46,7 +46,6 @@ class Density(AbstractModel):
             raise ValueError(f"log_prob must return a scalar, got {result} at start")
 
     def init(self, source: AbstractSource) -> Params:
-        del source
         return self.start
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
@@ -54,12 +53,10 @@ class Density(AbstractModel):
         return jnp.zeros((), jax.tree.leaves(params)[0].dtype)
 
     def log_likelihood(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, " b"]:
-        del batch, key
         return self.log_prob(params)[None]
 
     def check(self, source: AbstractSource) -> None:
         """The density must be finite at the start."""
-        del source
         value = self.log_prob(self.start)
         if not bool(jnp.isfinite(value)):
             raise ValueError(f"log_prob must be finite at start, got {value}")

@@ -30,29 +30,23 @@ class AbstractPrior(eqx.Module):
 
     def expected_log_prob(self, mean: Array, scale: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""] | None:
         """Expectation of `log_prob` over independent normal weights with these moments; None if there is no formula."""
-        del mean, scale, leaf, hyper
         return None
 
     def init(self, leaf: Leaf) -> Hyper:
         """Starting values of the hyperparameters, unconstrained."""
-        del leaf
         return {}
 
     def log_hyperprior(self, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
         """Log density of the hyperparameters in their unconstrained coordinates."""
-        del leaf, hyper
         return jnp.zeros(())
 
     def sample_hyper(self, leaf: Leaf, *, key: PRNGKeyArray) -> Hyper:
         """A draw of the hyperparameters."""
-        del leaf, key
         return {}
 
     def at(self, path: str) -> "AbstractPrior":
         """The prior of the leaf at a path."""
-        del path
         return self
 
     def check(self, paths: list[str]) -> None:
         """Raise if the prior does not fit a network with these leaves."""
-        del paths

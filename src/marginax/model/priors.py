@@ -215,7 +215,6 @@ class ScaleMixture(AbstractPrior):
 
     def log_prob(self, value: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
         """Log of the two-component density, summed; relative to the wide one, whose log is simple."""
-        del leaf, hyper
         gap = 0.5 * (1.0 / self.narrow**2 - 1.0 / self.wide**2)
         height = (1.0 - self.weight) * self.wide / (self.weight * self.narrow)
         ratio = jnp.log(1.0 + height * jnp.exp(-gap * value**2))
@@ -223,7 +222,6 @@ class ScaleMixture(AbstractPrior):
 
     def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
         """Choose a component per weight, then draw."""
-        del hyper
         choice, noise = jax.random.split(key)
         scale = jnp.where(jax.random.bernoulli(choice, self.weight, leaf.shape), self.wide, self.narrow)
         return scale * jax.random.normal(noise, leaf.shape)
@@ -250,7 +248,6 @@ class Horseshoe(AbstractPrior):
 
     def log_hyperprior(self, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
         """Half-Cauchy densities of both scales, in log coordinates."""
-        del leaf
         local = log_prior_of_log(HalfCauchy(1.0), hyper["log_local"])
         return local + log_prior_of_log(HalfCauchy(self.scale), hyper["log_global"])
 
@@ -263,13 +260,11 @@ class Horseshoe(AbstractPrior):
 
     def log_prob(self, value: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
         """Normal given the scales."""
-        del leaf
         log_scale = hyper["log_local"] + hyper["log_global"]
         return jnp.sum(dist.Normal(0.0, jnp.exp(log_scale)).log_prob(value))
 
     def expected_log_prob(self, mean: Array, scale: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
         """As for a normal prior, given the scales."""
-        del leaf
         return _expected_normal(mean, scale, jnp.exp(hyper["log_local"] + hyper["log_global"]))
 
     def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
@@ -282,7 +277,6 @@ class Flat(AbstractPrior):
     """No preference: the posterior mode is the maximum of the likelihood. Improper, so it cannot be sampled."""
 
     def log_prob(self, value: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
-        del leaf, hyper
         return jnp.zeros((), value.dtype)
 
     def expected_log_prob(self, mean: Array, scale: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
@@ -290,7 +284,6 @@ class Flat(AbstractPrior):
 
     def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
         """Refuse: there is nothing to draw from."""
-        del hyper, key
         raise ValueError(f"prior Flat() at {leaf.path} is improper and cannot be sampled: choose another prior")
 
 

@@ -49,7 +49,6 @@ class Function(eqx.Module):
 
     def call_batch(self, xs: Array, *, key: Array | None = None) -> Array:
         """Outputs of a batch."""
-        del key
         if self.batched:
             return self.apply_fn(self.params, xs)
         return jax.vmap(lambda x: self.apply_fn(self.params, x))(xs)
@@ -93,7 +92,6 @@ class FlaxNetwork(eqx.Module):
 
     def call_batch(self, xs: Array, *, key: Array | None = None) -> Array:
         """Outputs of a batch."""
-        del key
         return self._module()(xs)
 
 

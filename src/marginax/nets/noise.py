@@ -40,7 +40,6 @@ class _StandIn(eqx.Module):
     noise: PyTree
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
-        del key
         return self.rule.call(self.layer, x, self.noise)
 
     def call_batch_last(self, xs: Array) -> Array:
@@ -138,7 +137,6 @@ class Dropout(AbstractNoise):
     rate: float | Array
 
     def draw(self, layer: Any, shapes: Shapes, batch: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) -> Array:
-        del layer, dtype
         return _kept(key, (*shapes[0], *batch), self.rate)
 
     def call(self, layer: Any, x: Array, noise: Array) -> Array:
@@ -158,7 +156,6 @@ class GaussianFactor(AbstractNoise):
     mean: float | Array = 1.0
 
     def draw(self, layer: Any, shapes: Shapes, batch: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) -> Array:
-        del layer
         return normal(key, (*shapes[0], *batch), dtype)
 
     def call(self, layer: Any, x: Array, noise: Array) -> Array:
@@ -179,7 +176,6 @@ class ConcreteFactor(AbstractNoise):
     temperature: float | Array = 0.1
 
     def draw(self, layer: Any, shapes: Shapes, batch: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) -> Array:
-        del layer
         first, _ = bits(key, (*shapes[0], *batch))
         u = ((first >> 8).astype(dtype) + 0.5) * np.float32(2.0**-24)
         return jnp.log(u) - jnp.log1p(-u)
@@ -216,7 +212,6 @@ class WeightDropout(AbstractNoise):
     rate: float | Array
 
     def draw(self, layer: Any, shapes: Shapes, batch: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) -> Array:
-        del shapes, dtype
         if batch:
             raise ValueError("WeightDropout has one mask for all examples: give the network a key of its own")
         return _kept(key, layer.weight.shape, self.rate)
@@ -243,7 +238,6 @@ class LocalNormal(AbstractNoise):
     scale: Any
 
     def draw(self, layer: Any, shapes: Shapes, batch: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) -> Array:
-        del layer
         return normal(key, (*shapes[1], *batch), dtype)
 
     def call(self, layer: Any, x: Array, noise: Array) -> Array:
@@ -272,7 +266,6 @@ class FlipoutPerturbation(AbstractNoise):
     def draw(
         self, layer: Any, shapes: Shapes, batch: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray
     ) -> tuple[Array, Array]:
-        del layer
         signs = []
         for i, shape in enumerate(shapes):
             first, _ = bits(key, (*shape[:1], *(1 for _ in shape[1:]), *batch), stream=i)

@@ -72,7 +72,6 @@ class Draws(AbstractPosterior):
 
     def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> ParameterDraws:
         """All draws, or `num` of them evenly spaced."""
-        del key
         flat = self.flat()
         return ParameterDraws(self.model, flat if num is None or num >= stack_of(flat) else self.starting_points(num))
 

@@ -168,7 +168,6 @@ class SampledPrediction(AbstractNumberPrediction):
         return self.values.std(axis=0, ddof=1) if len(self.values) > 1 else np.zeros(self.values.shape[1:])
 
     def _quantiles(self, levels: Float[np.ndarray, "*l"]) -> Float[np.ndarray, "..."]:
-        """Interpolated between draws."""
         return np.quantile(self.values, levels, axis=0)
 
     def cdf(self, y: Any) -> Float[np.ndarray, "n *d"]:

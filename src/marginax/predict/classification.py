@@ -130,7 +130,6 @@ class ClassificationPrediction(AbstractClassPrediction):
         return self.log_probs[np.arange(len(self)), self.check(y)]
 
     def sample(self, num: int, *, key: Key) -> Int[np.ndarray, "num n"]:
-        """Draw labels, independently for each input."""
         check_count(num, "num")
         with jax.enable_x64(True):
             uniform = np.asarray(jax.random.uniform(as_key(key), (num, len(self))))

@@ -105,7 +105,6 @@ class LinearisedFunctions(AbstractFunctions):
         return True
 
     def prepare(self, draws: Key[Array, " draws"]) -> Params:
-        """Steps of the weights."""
         _, unravel = ravel_pytree(self.mean)
         return jax.vmap(lambda key: unravel(self.covariance.sample(key, 1)[0]))(draws)
 
@@ -131,7 +130,6 @@ class LinearisedFunctions(AbstractFunctions):
     # ---- moments
 
     def centred(self) -> ParameterDraws:
-        """The network at the mean."""
         return ParameterDraws(self.model, jax.tree.map(lambda leaf: leaf[None], self.mean))
 
     def outputs(self, x: Array) -> tuple[Float[Array, "n k"], Float[Array, "n k k"]]:
@@ -169,7 +167,6 @@ class _Moments(AbstractFunctions):
     log_weights: np.ndarray | None = None
 
     def distribution(self, draw: Array, x: Array) -> Any:
-        del draw
         mean, covariance = self.functions.outputs(x)
         closed = self.functions.model.likelihood.marginal(mean, covariance, self.functions.mean.likelihood)
         return (mean, covariance) if closed is None else closed
@@ -231,7 +228,6 @@ def _classify(
 
 
 def _first(moments: Any, log_weights: Array) -> Any:
-    del log_weights
     return jax.tree.map(lambda leaf: leaf[0], moments)
 
 

@@ -50,7 +50,6 @@ class MonteCarlo(AbstractLink):
     """Averages over draws of the logits: right in the limit, and every quantity from the same draws."""
 
     def summary(self, mean: Array, covariance: Array, noise: Array, log_weight: Array, *, full: bool) -> ClassSummary:
-        """Logits by a root of their covariance."""
         log_weights = jnp.full(noise.shape[0], log_weight - math.log(noise.shape[0]))
         return summarise(draw_outputs(mean, covariance, noise), log_weights, full=full)
 
@@ -63,7 +62,6 @@ class Probit(AbstractLink):
     """
 
     def summary(self, mean: Array, covariance: Array, noise: Array, log_weight: Array, *, full: bool) -> ClassSummary:
-        """Shrunk logits."""
         drawn = MonteCarlo().summary(mean, covariance, noise, log_weight, full=full)
         variances = jnp.diagonal(covariance, axis1=-2, axis2=-1)
         log_probs = jax.nn.log_softmax(mean / jnp.sqrt(1.0 + math.pi / 8.0 * variances))
@@ -80,12 +78,9 @@ class LaplaceBridge(AbstractLink):
 
     @property
     def pair(self) -> tuple[float, float]:
-        """Their sum is zero."""
         return -0.5, 0.5
 
     def summary(self, mean: Array, covariance: Array, noise: Array, log_weight: Array, *, full: bool) -> ClassSummary:
-        """Moments and entropy of the Dirichlet."""
-        del noise
         num = mean.shape[-1]
         rows = covariance.sum(-1)
         variances = jnp.diagonal(covariance, axis1=-2, axis2=-1)

@@ -157,7 +157,6 @@ class _Block:
 
 def components(distributions: PyTree, log_weights: Array) -> PyTree:
     """The arrays of each draw's distribution."""
-    del log_weights
     return eqx.filter(distributions, eqx.is_array)
 
 

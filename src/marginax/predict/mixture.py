@@ -202,7 +202,6 @@ def _mean(components: PyTree, log_weights: Array) -> tuple[Array, Array]:
 
 @eqx.filter_jit
 def _means(components: PyTree, log_weights: Array) -> Array:
-    del log_weights
     return jnp.swapaxes(_over_draws(components, "mean"), 0, 1)
 
 

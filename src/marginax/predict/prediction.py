@@ -205,7 +205,6 @@ class AbstractNumberPrediction(AbstractPrediction):
 
     def closed_form_crps(self, y: Float[np.ndarray, "n *d"]) -> Float[np.ndarray, "n *d"] | None:
         """Continuous ranked probability score of each target; None where it has to be integrated."""
-        del y
         return None
 
     def sample_by_draw(self, num: int, *, key: Key) -> Float[np.ndarray, "draws num n *d"]:

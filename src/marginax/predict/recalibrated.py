@@ -107,7 +107,6 @@ class RecalibratedPrediction(AbstractNumberPrediction):
         return self.prediction.log_prob(y) + np.log(slope) + 0.5 * (z**2 - np.interp(z, before, after) ** 2)
 
     def sample(self, num: int, *, key: Key) -> Float[np.ndarray, "num n *d"]:
-        """Draw targets, independently for each input."""
         check_count(num, "num")
         with jax.enable_x64(True):
             uniform = np.asarray(jax.random.uniform(as_key(key), (num, len(self), *self.y_shape)))

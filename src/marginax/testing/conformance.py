@@ -277,7 +277,6 @@ class _Counter(AbstractHook):
 
     def begin(self, model: Model, states: Any) -> None:
         """Start from zero: what came before was not the loop."""
-        del model, states
         self.calls.clear()
 
     def after_chunk(self, memory: Any, event: Event) -> Verdict:
@@ -296,7 +295,6 @@ class InterruptAt(AbstractHook):
     places: tuple[tuple[str, int], ...]
 
     def every(self, phase: str, source: Any) -> int | None:
-        del source
         return dict(self.places).get(phase)
 
     def after_chunk(self, memory: Any, event: Event) -> Verdict:

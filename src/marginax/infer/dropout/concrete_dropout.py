@@ -48,13 +48,9 @@ class ConcreteDropout(AbstractNoisyTraining):
         return tuple(logit if noisy else None for noisy in noisy_layers(model))
 
     def rules(self, model: Model, noise: PyTree) -> Rules:
-        """A relaxed coin per input."""
-        del model
         return tuple(None if logit is None else ConcreteFactor(logit, self.relaxation) for logit in noise)
 
     def final_rules(self, model: Model, noise: PyTree) -> Rules:
-        """Real coins with the learned rates."""
-        del model
         return tuple(None if logit is None else Dropout(jax.nn.sigmoid(logit)) for logit in noise)
 
     def log_prior(self, model: Model, params: Params, noise: PyTree) -> Float[Array, ""]:

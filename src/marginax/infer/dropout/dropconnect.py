@@ -37,12 +37,10 @@ class DropConnect(AbstractNoisyTraining):
             raise ValueError(f"rate must be in (0, 1), got {self.rate}")
 
     def rules(self, model: Model, noise: PyTree) -> Rules:
-        del noise
         return tuple(WeightDropout(self.rate) if noisy else None for noisy in noisy_layers(model))
 
     def log_likelihood(
         self, model: Model, params: Params, rules: Rules, batch: Batch, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        """With one mask for the batch."""
         output = model.output_of(noisy_network(model, params, rules, key), batch.x)
         return batch.total(model.likelihood.log_prob(output, batch.y, params.likelihood))

@@ -35,6 +35,5 @@ class GaussianDropout(AbstractNoisyTraining):
             raise ValueError(f"variance must be > 0, got {self.variance}")
 
     def rules(self, model: Model, noise: PyTree) -> Rules:
-        del noise
         scale = float(self.variance) ** 0.5 if isinstance(self.variance, float) else jnp.sqrt(self.variance)
         return tuple(GaussianFactor(scale) if noisy else None for noisy in noisy_layers(model))

@@ -41,7 +41,6 @@ class MCDropout(AbstractNoisyTraining):
             raise ValueError(f"rate must be in (0, 1) or None, got {self.rate}")
 
     def rules(self, model: Model, noise: PyTree) -> Rules:
-        del noise
         if has_own_noise(model.network):
             if self.rate is not None:
                 raise ValueError("rate must be None for a network with dropout of its own: set it there")

@@ -54,12 +54,10 @@ class AbstractNoisyTraining(AbstractOptimised):
 
     def first_noise(self, model: Model) -> PyTree:
         """Parameters of the noise at the start."""
-        del model
         return ()
 
     def log_prior(self, model: Model, params: Params, noise: PyTree) -> Float[Array, ""]:
         """What weights and noise cost: a log density, or minus a divergence."""
-        del noise
         return model.log_prior(params)
 
     def log_likelihood(
@@ -75,7 +73,6 @@ class AbstractNoisyTraining(AbstractOptimised):
     supports_dynamic_size: ClassVar[bool] = True  # the size only sets the scale and the length of the schedule
 
     def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> NoisyState:
-        del batch, key
         noise = self.first_noise(model)
         return NoisyState(params, noise, self.first_memory((params, noise)))
 
@@ -93,7 +90,6 @@ class AbstractNoisyTraining(AbstractOptimised):
         return NoisyState(params, noise, memory), info
 
     def posterior(self, model: Model, state: NoisyState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        del draws, infos
         return Stochastic(model=model, params=state.params, noise=self.final_rules(model, state.noise))
 
 

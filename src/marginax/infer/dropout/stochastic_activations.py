@@ -49,7 +49,6 @@ class StochasticActivations(AbstractNoisyTraining):
         return tuple(None if n is None else {"mean": jnp.ones(n), "rho": jnp.full(n, rho)} for n in sizes)
 
     def rules(self, model: Model, noise: PyTree) -> Rules:
-        del model
         return tuple(None if z is None else GaussianFactor(jax.nn.softplus(z["rho"]), z["mean"]) for z in noise)
 
     def log_prior(self, model: Model, params: Params, noise: PyTree) -> Float[Array, ""]:

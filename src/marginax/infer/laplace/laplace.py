@@ -84,7 +84,6 @@ class Laplace(AbstractMethod):
 
     @property
     def needs_full_batch(self) -> bool:
-        """As in training."""
         return self.training is not None and self.training.needs_full_batch
 
     def warm_started(self) -> "Laplace":
@@ -138,8 +137,6 @@ class Laplace(AbstractMethod):
         return phases
 
     def posterior(self, model: AbstractModel, state: LaplaceState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        """A normal per chain."""
-        del draws, infos
         complete = np.asarray(state.num_passes) == self._passes.structure.num_passes - 1
         if not np.all(complete & (np.asarray(state.count) >= np.asarray(state.num_examples))):
             raise KeyboardInterrupt("interrupted before the curvature was known: there is no posterior yet")

@@ -68,14 +68,11 @@ class OnlineTraining(AbstractTraining):
         return cls(training.num_epochs, training.batch_size, training.optimiser)
 
     def extra(self, model: Model, params: Params, *, key: PRNGKeyArray) -> CurrentPrior:
-        """The prior as the user gave it."""
-        del params, key
         return CurrentPrior(jnp.zeros(len(model.leaves)), jnp.ones(()))
 
     def objective(
         self, model: Model, params: Params, batch: Batch, extra: CurrentPrior, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        """The log posterior under the present prior."""
         model = with_factors(model, extra.log_factors)
         unknowns = {
             name: extra.learns_noise * value + stop_gradient((1 - extra.learns_noise) * value)

@@ -155,7 +155,6 @@ class Between(eqx.Module):
         self, model: AbstractModel, state: LaplaceState, batch: Batch, *, key: PRNGKeyArray
     ) -> tuple[LaplaceState, LaplaceInfo]:
         """Once."""
-        del batch, key
         sums = self.passes.structure.next_pass(state.sums, lambda: ravel_pytree(model.prior_precision(state.params))[0])
         return restarted(state, sums, state.num_passes + 1)
 

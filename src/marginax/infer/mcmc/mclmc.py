@@ -89,7 +89,6 @@ class MCLMC(AbstractFullBatchSampler):
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> MCLMCState:
         """Start where the chain starts, in a random direction; the first step, of length zero, looks around."""
-        del model, batch
         position = ravel(params)
         if position.size < 2:
             raise ValueError("MCLMC moves on a sphere of directions and needs a model of at least 2 random parameters")

@@ -57,8 +57,6 @@ class AbstractFullBatchSampler(AbstractChain):
     needs_full_batch: ClassVar[bool] = True  # acceptance and energy errors need the exact density
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
-        """Adapt, then sample, by one program."""
-        del num_examples, batch_size
         return (Phase("warmup", self.num_warmup, self.step, as_next=True), self.sampling(self.step))
 
     @abc.abstractmethod
@@ -128,25 +126,21 @@ class AbstractSampler(AbstractFullBatchSampler):
 
     def first_extra(self, state: HMCState) -> PyTree:
         """What moves need besides step size and metric, before anything is learned."""
-        del state
 
     def learn(self, extra: PyTree, noted: PyTree, adaptation: Adaptation) -> PyTree:
         """Learn about the extra from a move of warm-up."""
-        del noted, adaptation
         return extra
 
     # ---- the protocol
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> SamplerState:
         """Start where the chain starts, with unit scale."""
-        del key
         state = state_at(self.density(model, batch, params), ravel(params))
         adaptation = first_adaptation(self.metric, state.position, 0.1)
         return SamplerState(params, state.log_density, state.gradient, adaptation, self.first_extra(state))
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """Adapt, then sample. A dense metric is costly to learn, so sampling has a program of its own then."""
-        del num_examples, batch_size
         dense = isinstance(self.metric, DenseMetric)
         sample = self.sampling(self.sample_step if dense else self.step)
         return (Phase("warmup", self.num_warmup, self.step, as_next=not dense), sample)

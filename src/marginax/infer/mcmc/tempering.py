@@ -84,7 +84,6 @@ class ParallelTempering(AbstractFullBatchSampler):
     num_chains: ClassVar[int] = 2  # two, so that they can be compared; each is a whole ladder
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> TemperingState:
-        del model, batch, key
         position = ravel(params)
         positions = jnp.tile(position, (self.num_temperatures, 1))
         step_sizes = jax.vmap(first_step_size)(jnp.full(self.num_temperatures, 0.1))

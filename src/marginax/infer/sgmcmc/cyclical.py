@@ -62,7 +62,6 @@ class CyclicalSGMCMC(AbstractRecipe):
         return eqx.tree_at(lambda m: m.sampler, self, self.sampler.warm_started())
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
-        """What the sampler does first, then cycles."""
         num_steps, skip = self.num_cycles * self.cycle_length, int(self.explore * self.cycle_length)
         skip = min(skip, self.cycle_length - 1)
         per_cycle = max(1, self.sampler.num_samples // self.num_cycles)

@@ -154,7 +154,6 @@ class AbstractStochasticSampler(AbstractChain):
 
     def first_memory(self, params: Params, num_examples: int) -> PyTree:
         """What the dynamics carry besides the position."""
-        del params, num_examples
 
     # ---- the protocol
 
@@ -163,7 +162,6 @@ class AbstractStochasticSampler(AbstractChain):
         return self if self.training is None else eqx.tree_at(lambda m: m.training, self, None)
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> StochasticState:
-        """Start where the chain starts, at rest."""
         zero = jnp.zeros((), jnp.int32)
         anchor = training = None
         if self.variance_reduction is not None:
@@ -234,7 +232,6 @@ class AbstractStochasticSampler(AbstractChain):
         self, model: AbstractModel, state: StochasticState, batch: Batch, *, key: PRNGKeyArray
     ) -> tuple[StochasticState, StochasticInfo]:
         """Add a batch to the gradient at the anchor; rows that belong to the next epoch count for nothing."""
-        del key
         assert state.anchor is not None
         seen, size = state.anchor.count, batch.size
         weights = (seen + jnp.arange(size) < batch.num_examples).astype(batch.x.dtype)

@@ -54,14 +54,12 @@ class PreconditionedSGLD(AbstractStochasticSampler):
 
     def default_step_size(self, curvature: Array, num_examples: int) -> Array:
         """The scaling knows the curvature; what is left is a learning rate of 0.002."""
-        del curvature
         return jnp.asarray(4e-3 / num_examples)
 
     def first_memory(self, params: Params, num_examples: int) -> RMS:
         return RMS(jax.tree.map(jnp.zeros_like, params), jnp.zeros((), jnp.int32), jnp.asarray(1.0 / num_examples))
 
     def update(self, params, memory, gradient, step_size, temperature, key):
-        """Up the scaled gradient, and scaled noise."""
         weight = jnp.maximum(1.0 - self.decay, 1.0 / (1.0 + memory.count))  # a plain mean at first: nothing to unbias
 
         def mix(square: Array, g: Array) -> Array:

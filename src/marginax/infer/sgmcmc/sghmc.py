@@ -37,16 +37,12 @@ class SGHMC(AbstractStochasticSampler):
 
     def default_step_size(self, curvature: Array, num_examples: int) -> Array:
         """Well inside the stable range, which ends at 2 (2 - friction)."""
-        del num_examples
         return 0.1 / curvature
 
     def first_memory(self, params: Params, num_examples: int) -> Params:
-        """Velocity, at rest."""
-        del num_examples
         return jax.tree.map(jnp.zeros_like, params)
 
     def update(self, params, memory, gradient, step_size, temperature, key):
-        """Friction, gradient, noise; then move."""
         spread = jnp.sqrt(2.0 * self.friction * step_size * temperature)
         velocity = jax.tree.map(
             lambda v, g, n: (1.0 - self.friction) * v + step_size * g + spread * n,

@@ -55,7 +55,6 @@ class SGLD(AbstractStochasticSampler):
 
     def default_step_size(self, curvature: Array, num_examples: int) -> Array:
         """The stiffest direction gets 1 / (1 - 0.25 / 4), about 7% more variance."""
-        del num_examples
         return 0.25 / curvature
 
     def update(self, params, memory, gradient, step_size, temperature, key):

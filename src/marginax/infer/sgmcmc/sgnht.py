@@ -53,12 +53,10 @@ class SGNHT(AbstractStochasticSampler):
             raise ValueError(f"coupling must be > 0, got {self.coupling}")
 
     def default_step_size(self, curvature: Array, num_examples: int) -> Array:
-        del num_examples
         return 0.1 / curvature
 
     def first_memory(self, params: Params, num_examples: int) -> Thermostat:
         """At rest, with the friction of the injected noise."""
-        del num_examples
         return Thermostat(jax.tree.map(jnp.zeros_like, params), jnp.asarray(self.friction, float))
 
     def update(self, params, memory, gradient, step_size, temperature, key):

@@ -52,7 +52,6 @@ class MonteCarlo(AbstractDivergence):
     def terms(
         self, model: AbstractModel, approximation: AbstractApproximation, draw: Params, log_prob: Array
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        del approximation
         return -log_prob, model.log_prior(draw)
 
 
@@ -66,7 +65,6 @@ class StickingTheLanding(AbstractDivergence):
     def terms(
         self, model: AbstractModel, approximation: AbstractApproximation, draw: Params, log_prob: Array
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        del log_prob
         held = jax.tree.map(jax.lax.stop_gradient, approximation)
         return -held.log_prob(draw), model.log_prior(draw)
 
@@ -84,7 +82,6 @@ class Uniform(AbstractWeighting):
     """Every batch the same."""
 
     def factor(self, step: Array, num_batches: int) -> Array | float:
-        del step, num_batches
         return 1.0
 
 

@@ -52,7 +52,6 @@ class AbstractApproximation(eqx.Module):
 
     def conditional(self, *, key: PRNGKeyArray) -> "IndependentNormal | None":
         """The law of independent weights that remains when what they share has been drawn; None if there is none."""
-        del key
 
     def entropy(self) -> Float[Array, ""] | None:
         """Differential entropy; None if there is no formula."""
@@ -93,7 +92,6 @@ class MeanField(AbstractFamily):
     is_layerwise: ClassVar[bool] = True
 
     def start(self, params: Params, *, key: PRNGKeyArray) -> "IndependentNormal":
-        del key
         return IndependentNormal(params, initial_rho(params, self.initial_scale))
 
 
@@ -105,7 +103,6 @@ class IndependentNormal(AbstractApproximation):
 
     def conditional(self, *, key: PRNGKeyArray) -> "IndependentNormal":
         """Itself: nothing is shared."""
-        del key
         return self
 
     def scales(self) -> Params:
@@ -176,11 +173,9 @@ class LowRankNormal(AbstractApproximation):
         return self.conditional(key=derive(key, 0)).sample(key=derive(key, 1))
 
     def log_prob(self, params: Params) -> Float[Array, ""]:
-        """By the Woodbury identity."""
         return self.covariance.log_prob(_difference(params, self.mean))
 
     def entropy(self) -> Float[Array, ""]:
-        """By the determinant lemma."""
         size = self.directions.shape[0]
         return 0.5 * size - self.covariance.log_prob(jnp.zeros(size))
 
@@ -202,7 +197,6 @@ class FullRank(AbstractFamily):
         _check_initial(self.initial_scale)
 
     def start(self, params: Params, *, key: PRNGKeyArray) -> "DenseNormal":
-        del key
         size = sum(leaf.size for leaf in jax.tree.leaves(params))
         _check_bytes("FullRank()", 4 * size**2, size)
         rho = ravel_pytree(initial_rho(params, self.initial_scale))[0]

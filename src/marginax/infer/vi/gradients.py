@@ -59,7 +59,6 @@ class Reparameterisation(AbstractEstimator):
     def log_likelihood(
         self, model: AbstractModel, approximation: AbstractApproximation, draw: Any, batch: Batch, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        del approximation, key
         return model.scaled_log_likelihood(draw, batch)
 
 
@@ -76,7 +75,6 @@ class AbstractLayerwise(AbstractEstimator):
         self, model: Model, approximation: AbstractApproximation, draw: Params, batch: Batch, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
         """With a rule for each layer that is used once; what weights share is drawn for the batch."""
-        del draw
         independent = approximation.conditional(key=derive(key, 0))
         assert independent is not None
         mean, scales = independent.mean, independent.scales()
@@ -105,7 +103,6 @@ class LocalReparameterisation(AbstractLayerwise):
     """
 
     def rule(self, layer: eqx.Module, scale: eqx.Module, shift: eqx.Module) -> AbstractNoise:
-        """The law of the outputs, or flipout."""
         kind = kind_of(layer)
         return LocalNormal(scale) if kind is not None and kind.has_one_place else FlipoutPerturbation(shift)
 
@@ -115,5 +112,4 @@ class Flipout(AbstractLayerwise):
     """One draw of the weights' deviations, with random signs for each example (Wen et al., 2018)."""
 
     def rule(self, layer: eqx.Module, scale: eqx.Module, shift: eqx.Module) -> AbstractNoise:
-        del layer, scale
         return FlipoutPerturbation(shift)

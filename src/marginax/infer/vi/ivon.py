@@ -91,7 +91,6 @@ class IVON(AbstractMethod):
         check_count("batch_size", self.batch_size, optional=True)
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> IVONState:
-        del key
         curvature = jax.tree.map(lambda leaf: jnp.full(leaf.shape, self.initial_curvature, leaf.dtype), params)
         delta = prior_curvature(model, params, batch.num_examples)
         inverse = jax.tree.map(lambda h, d: 1.0 / (h + d), curvature, delta)
@@ -141,7 +140,6 @@ class IVON(AbstractMethod):
         return jax.tree.map(lambda i: jnp.sqrt(i * (1.0 / weight)), inverse)
 
     def posterior(self, model: AbstractModel, state: IVONState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        del draws, infos
 
         def build(chain: tuple[Params, Params]) -> Gaussian:
             mean, scale = chain

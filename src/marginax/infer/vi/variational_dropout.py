@@ -35,7 +35,6 @@ class LogUniform(AbstractDivergence):
         self, model: Model, approximation: AbstractApproximation, draw: Params, log_prob: Array
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Zero entropy and minus the divergence for the weights, both terms as usual for the rest."""
-        del log_prob
         scales = approximation.scales()
         assert scales is not None
         entropy, log_prior = jnp.zeros(()), model.likelihood.log_prior(draw.likelihood)

@@ -112,7 +112,6 @@ class VI(AbstractOptimised):
         return self.divergence.needs_layers or (self.estimator is not None and self.estimator.needs_layers)
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> VIState:
-        del model, batch
         approximation = self.family.start(params, key=key)
         memory = self.first_memory(eqx.filter(approximation, eqx.is_inexact_array))
         return VIState(approximation, memory, jnp.zeros((), jnp.int32), jnp.zeros(()))
@@ -167,7 +166,6 @@ class VI(AbstractOptimised):
         return log_likelihood, entropy, log_prior
 
     def posterior(self, model: AbstractModel, state: VIState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        del draws, infos
         return mixture_of_chains(partial(_posterior, model), state.approximation)
 
 

@@ -34,7 +34,6 @@ class AbstractLikelihood(eqx.Module):
 
     def outcome(self, output_size: int) -> Outcome:
         """What kind of target it is about, with outputs of this size."""
-        del output_size
         return Outcome.REAL
 
     @abc.abstractmethod
@@ -47,12 +46,10 @@ class AbstractLikelihood(eqx.Module):
 
     def init(self, output_size: int) -> Unknowns:
         """Starting values of the unconstrained unknowns."""
-        del output_size
         return {}
 
     def log_prior(self, unknowns: Unknowns) -> Float[Array, ""]:
         """Log prior density of the unknowns, in their unconstrained coordinates."""
-        del unknowns
         return jnp.zeros(())
 
     def log_prob(self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns) -> Float[Array, " n"]:
@@ -73,16 +70,13 @@ class AbstractLikelihood(eqx.Module):
 
     def noise(self, unknowns: Unknowns) -> NormalNoise | None:
         """The normal noise whose level is learned, which the evidence can choose; None if there is no such noise."""
-        del unknowns
 
     def with_noise(self, unknowns: Unknowns, log_scale: Float[Array, " targets"]) -> Unknowns:
         """The unknowns with other levels of that noise."""
-        del log_scale
         return unknowns
 
     def marginal(self, mean: Float[Array, "n k"], covariance: Float[Array, "n k k"], unknowns: Unknowns) -> Any:
         """The distribution of the target given normal outputs with these moments; None if there is no formula."""
-        del mean, covariance, unknowns
 
     def perturbation(
         self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
@@ -93,7 +87,6 @@ class AbstractLikelihood(eqx.Module):
         gives. The spread is held fixed, so that a learned scale does not have to explain the noise that was added.
         Zero where it is undefined.
         """
-        del unknowns, noise
         return jnp.zeros(output.shape[0])
 
 

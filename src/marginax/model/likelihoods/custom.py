@@ -91,11 +91,9 @@ class Custom(AbstractLikelihood):
 
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> CustomOutput:
         """A distribution that knows as much as the user's functions."""
-        del unknowns
         return CustomOutput(output, jnp.zeros(()), jnp.ones(()), self)
 
     def log_prob(self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns) -> Float[Array, " n"]:
-        del unknowns
         return jax.vmap(self.log_prob_function)(output, y)
 
 

@@ -38,7 +38,6 @@ class Bernoulli(AbstractLikelihood):
 
     def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
         """p (1 - p)."""
-        del unknowns
         p = jax.nn.sigmoid(output)
         return jax.vmap(jnp.diag)(p * (1 - p))
 
@@ -46,13 +45,11 @@ class Bernoulli(AbstractLikelihood):
         return jnp.sqrt(self.fisher(output[None], unknowns)[0])
 
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.Bernoulli:
-        del unknowns
         return dist.Bernoulli(output)
 
     def perturbation(
         self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
     ) -> Float[Array, " n"]:
-        del unknowns
         p = jax.nn.sigmoid(jax.lax.stop_gradient(output))
         return jnp.sum(noise * jnp.sqrt(p * (1 - p)) * output, axis=-1)
 
@@ -67,7 +64,6 @@ class Categorical(AbstractLikelihood):
         return 1
 
     def outcome(self, output_size: int) -> Outcome:
-        del output_size
         return Outcome.CLASS
 
     def check(self, output_size: int, y: np.ndarray) -> None:
@@ -78,25 +74,21 @@ class Categorical(AbstractLikelihood):
 
     def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
         """diag(p) - p p'."""
-        del unknowns
         p = jax.nn.softmax(output)
         return jax.vmap(jnp.diag)(p) - p[:, :, None] * p[:, None, :]
 
     def fisher_root(self, output: Float[Array, " k"], unknowns: Unknowns) -> Float[Array, "k m"]:
         """diag(sqrt(p)) times a basis orthogonal to sqrt(p), by a reflection: one column less than classes."""
-        del unknowns
         root = jnp.exp(0.5 * jax.nn.log_softmax(output))
         axis = root.at[0].add(1.0)  # the reflection that takes the first axis to -root
         basis = jnp.eye(root.shape[0], dtype=root.dtype)[:, 1:] - jnp.outer(axis, axis[1:]) / axis[0]
         return root[:, None] * basis
 
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.Categorical:
-        del unknowns
         return dist.Categorical(output)
 
     def log_prob(self, output: Float[Array, "n k"], y: Num[Array, " n"], unknowns: Unknowns) -> Float[Array, " n"]:
         """Log softmax at the label."""
-        del unknowns
         picked = jnp.take_along_axis(output, y.astype(jnp.int32)[:, None], axis=-1, mode="promise_in_bounds")
         return picked[:, 0] - jax.nn.logsumexp(output, axis=-1)
 
@@ -104,7 +96,6 @@ class Categorical(AbstractLikelihood):
         self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
     ) -> Float[Array, " n"]:
         """Noise with the covariance diag(p) - p p' of a one-hot label."""
-        del unknowns
         p = jax.nn.softmax(jax.lax.stop_gradient(output))
         part = jnp.sqrt(p) * noise
         return jnp.sum((part - p * jnp.sum(part, axis=-1, keepdims=True)) * output, axis=-1)
@@ -118,7 +109,6 @@ class Poisson(AbstractLikelihood):
         return output_size
 
     def outcome(self, output_size: int) -> Outcome:
-        del output_size
         return Outcome.COUNT
 
     def check(self, output_size: int, y: np.ndarray) -> None:
@@ -127,26 +117,21 @@ class Poisson(AbstractLikelihood):
         check_counts(y, None, "Poisson()")
 
     def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
-        del unknowns
         return jax.vmap(jnp.diag)(jnp.exp(output))
 
     def fisher_root(self, output: Float[Array, " k"], unknowns: Unknowns) -> Float[Array, "k m"]:
-        del unknowns
         return jnp.diag(jnp.exp(0.5 * output))
 
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.Poisson:
         """Poisson with the exponential of the output as rate."""
-        del unknowns
         return dist.Poisson(jnp.exp(output))
 
     def log_prob(self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns) -> Float[Array, " n"]:
         """Log mass, computed from the log rate."""
-        del unknowns
         y = (y[:, None] if y.ndim == 1 else y).astype(output.dtype)
         return jnp.sum(y * output - jnp.exp(output) - jax.lax.lgamma(y + 1.0), axis=-1)
 
     def perturbation(
         self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
     ) -> Float[Array, " n"]:
-        del unknowns
         return jnp.sum(noise * jnp.exp(0.5 * jax.lax.stop_gradient(output)) * output, axis=-1)

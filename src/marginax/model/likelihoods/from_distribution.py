@@ -75,7 +75,6 @@ class FromDistribution(AbstractLikelihood):
         return output_size // num
 
     def outcome(self, output_size: int) -> Outcome:
-        del output_size
         return outcome_of(self.kind)
 
     def check(self, output_size: int, y: np.ndarray) -> None:
