@@ -58,8 +58,8 @@ def test_a_name_that_is_removed_renamed_or_forgotten_is_noticed():
 
 def test_the_names_of_format_1_are_frozen_and_lead_to_names_of_today():
     old = OLD_NAMES.read_text().splitlines()
-    assert sorted(format_1.CLASSES) == old
-    assert set(format_1.CLASSES.values()) <= set(NAMES.read_text().splitlines())
+    assert sorted(format_1.classes()) == old
+    assert set(format_1.classes().values()) <= set(NAMES.read_text().splitlines())
 
 
 def test_a_loader_that_lacks_a_library_does_not_keep_others_from_loading(monkeypatch):

@@ -304,7 +304,7 @@ def _build_partial(document: Any, path: _Path, arrays: Mapping[str, np.ndarray])
 
 
 def _build_object(document: Any, path: _Path, arrays: Mapping[str, np.ndarray]) -> Any:
-    known: str = format_1.CLASSES.get(document["class"]) or document["class"]
+    known: str = format_1.classes().get(document["class"]) or document["class"]
     cls = _located(path, registry.class_named, known)
     expected = registry.field_names(cls) or ()
     stored = document["fields"]
