@@ -1,0 +1,99 @@
+"""Draws as functions of inputs: one loop, and laws that are joint over inputs."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import marginax as mx
+from marginax.infer import MAP, Laplace, MCDropout
+from marginax.predict import DrawLoop
+from marginax.predict.loop import components
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(30, 1)).astype(np.float32)
+AT = np.linspace(-2, 2, 5, dtype=np.float32)[:, None]
+TRAINING = MAP(num_epochs=300, batch_size=None)
+
+
+def fit(likelihood, y, method, outputs=1, **options):
+    network = mx.nets.MLP(1, (4,), outputs, activation=jnp.tanh, key=0)
+    return mx.fit(mx.Model(network, likelihood), (X, y), method, key=0, progress=False, **options)
+
+
+@pytest.fixture(scope="module")
+def linearised():
+    y = RNG.poisson(np.exp(0.5 * X[:, 0] + 1))
+    return fit(mx.likelihoods.Poisson(), y, Laplace(structure=mx.curvature.Dense(), training=TRAINING))
+
+
+def exact_covariance(posterior):
+    """Of the outputs at all inputs together: J S J' with the Jacobian written out."""
+    flat, unravel = ravel_pytree(posterior.mean)
+    jacobian = jax.jacobian(lambda w: posterior.model.output(unravel(w), jnp.asarray(AT))[:, 0])(flat)
+    return np.asarray(jacobian @ posterior.covariance.dense() @ jacobian.T, np.float64)
+
+
+def assert_joint(outputs, posterior):
+    exact, num = exact_covariance(posterior), len(outputs)
+    centred = outputs - np.asarray(posterior.model.output(posterior.mean, jnp.asarray(AT)))[:, 0]
+    products = centred[:, :, None] * centred[:, None, :]
+    error = products.std(axis=0) / np.sqrt(num)
+    assert (np.abs(products.mean(axis=0) - exact) < 4.9 * error).all()
+
+
+def test_linearised_draws_are_joint_over_inputs(linearised):
+    functions = linearised.functions(20_000, key=jax.random.key(1))
+    (rates,) = DrawLoop(functions, AT, spec=None).collect(components)
+    assert_joint(np.log(rates[:, :, 0].astype(np.float64)), linearised)
+
+
+def test_networks_that_are_drawn_are_the_functions(linearised):
+    functions = linearised.functions(50, key=jax.random.key(1))
+    (rates,) = DrawLoop(functions, AT, spec=None).collect(components)
+    networks = linearised.draw(50, key=jax.random.key(1))
+    outputs = eqx.filter_vmap(lambda network: jax.vmap(network)(jnp.asarray(AT)))(networks)
+    np.testing.assert_allclose(np.log(rates), outputs, rtol=1e-4, atol=1e-4)
+
+
+def test_draws_of_the_margins_with_shared_noise_are_not_joint(linearised):
+    """A planted bug: the same noise for the margin of every input, as it once was."""
+    mean, covariance = linearised.functions(2, key=jax.random.key(1)).outputs(jnp.asarray(AT))
+    noise = jax.random.normal(jax.random.key(2), (20_000, 1))
+    outputs = np.asarray(mean[:, 0] + jnp.sqrt(covariance[:, 0, 0]) * noise, np.float64)
+    with pytest.raises(AssertionError):
+        assert_joint(outputs, linearised)
+
+
+@pytest.mark.parametrize("chains", [1, 2])
+@pytest.mark.parametrize(
+    "method", [MCDropout(0.2, num_epochs=5), Laplace(training=TRAINING)], ids=["noise", "linearised"]
+)
+def test_chunks_and_their_order_leave_no_trace(method, chains):
+    y = RNG.poisson(2.0, size=30)
+    posterior = fit(mx.likelihoods.Poisson(), y, method, num_chains=chains)
+    functions = posterior.functions(12, key=jax.random.key(3))
+    (whole,) = DrawLoop(functions, AT, spec=None).collect(components)
+    (small,) = DrawLoop(functions, AT, spec=None, max_bytes=2000).collect(components)
+    np.testing.assert_allclose(small, whole, rtol=1e-5)
+    turned = np.full_like(whole, np.nan)
+    for draws, rows, leaves in DrawLoop(functions, AT, spec=None).run(components, rows_first=True, max_rows=2):
+        (leaf,) = jax.tree.leaves(leaves)
+        turned[draws, rows] = np.asarray(leaf)[: draws.stop - draws.start, : rows.stop - rows.start]
+    np.testing.assert_allclose(turned, whole, rtol=1e-5)
+
+
+def test_unequal_weights_of_a_mixture_count_in_every_average():
+    y = np.sin(2 * X[:, 0])
+    parts = [fit(mx.likelihoods.Gaussian(scale=0.1), factor * y, Laplace(training=TRAINING)) for factor in (1.0, 3.0)]
+    mixture = mx.posterior.Mixture(parts, np.array([1.0, 4.0]))
+    means = [part.predict(AT).mean for part in parts]
+    np.testing.assert_allclose(mixture.predict(AT).mean, 0.2 * means[0] + 0.8 * means[1], rtol=1e-4, atol=1e-5)
+
+
+def test_models_without_a_predictive_say_so():
+    posterior = mx.fit(mx.Density(lambda w: -jnp.sum(w**2), jnp.zeros(2)), None, MAP(num_epochs=2), key=0)
+    with pytest.raises(TypeError, match=r"Density says nothing about new data.*posterior\.sample"):
+        posterior.predict(AT)
