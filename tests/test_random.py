@@ -18,7 +18,7 @@ def sample() -> np.ndarray:
 
 def test_blocks_are_threefry():
     """Known answers of Threefry-2x32-20 from its authors check all but the number of rounds."""
-    from marginax import _random
+    from marginax._kernels import random as _random
 
     keys = jax.random.wrap_key_data(jnp.asarray([0x13198A2E, 0x03707344], jnp.uint32))
     rounds, _random._ROUNDS = _random._ROUNDS, 20
@@ -50,7 +50,7 @@ def test_both_tails_have_their_weight(sample, threshold):
 
 def test_tails_reach_beyond_five():
     """The smallest uniform is 2^-32, so the largest normal is 6.66; float32's inverse error function ends at 5.4."""
-    from marginax import _random
+    from marginax._kernels import random as _random
 
     largest = np.sqrt(-2 * np.log(0.5 * 2.0**-31))
     assert 6.6 < largest < 6.7

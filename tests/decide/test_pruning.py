@@ -71,7 +71,9 @@ KINDS = [*COVARIANCES, "draws", "mixture", "linearised"]
 
 
 def _weights(network):
-    """Rows of weights from stacked networks."""
+    """Rows of weights from stacked networks; of linearised ones, where their steps lead."""
+    if isinstance(network, mx.predict.LinearisedNetwork):
+        network = jax.tree.map(jnp.add, eqx.filter(network.network, eqx.is_array), network.step)
     leaves = jax.tree.leaves(eqx.filter(network, eqx.is_array))
     return np.concatenate([np.reshape(leaf, (leaf.shape[0], -1)) for leaf in leaves], axis=1)
 

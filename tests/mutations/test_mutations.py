@@ -19,12 +19,12 @@ from tests.infer.test_exact import check_standardised, tempered
 
 from marginax import testing
 from marginax._kernels.permutation import shuffled_rows
-from marginax.data import Arrays, Minibatches
+from marginax.data import Arrays, Batch, Minibatches
 from marginax.data.arrays import DataSpec
-from marginax.infer import MAP, Adam, AnchoredEnsemble, _driver, _train, optimisers
+from marginax.files import parts
+from marginax.infer import MAP, Adam, AnchoredEnsemble, driver, optimisers, training
 from marginax.model import Model, distributions, likelihoods, priors
 from marginax.model.likelihoods import real
-from marginax.posterior import storage
 
 QUICK = MAP(num_epochs=1500, batch_size=None, optimiser=Adam(0.1))
 RANDOMISED = AnchoredEnsemble(400, num_epochs=400, batch_size=None, optimiser=Adam(0.1))
@@ -58,13 +58,8 @@ class Bug:
 # ---- the model
 
 
-def unscaled(self, params, batch, *, key=None):
-    return jnp.sum(self.log_likelihood(params, batch, key=key))
-
-
 def prior_per_batch(self, params, batch, *, key=None):
-    factor = batch.num_examples / batch.x.shape[0]
-    return factor * self.log_prior(params) + self.scaled_log_likelihood(params, batch, key=key)
+    return batch.weight * self.log_prior(params) + self.scaled_log_likelihood(params, batch, key=key)
 
 
 def prior_shared_among_examples(self, params, batch, *, key=None):
@@ -115,16 +110,16 @@ def forget_scaling(self):
 # ---- the driver
 
 
-def same_key_for_all(self, _original=_driver.Run._placed):
+def same_key_for_all(self, _original=driver.Run._placed):
     model, source, keys, mesh = _original(self)
     return model, source, jnp.broadcast_to(keys[:1], keys.shape), mesh
 
 
-def steps_counted_from_the_chunk(fixed, states, start, stop, batches, _original=_driver.run_chunk):
+def steps_counted_from_the_chunk(fixed, states, start, stop, batches, _original=driver.run_chunk):
     return _original(fixed, states, jnp.zeros_like(start), stop - start, batches)
 
 
-def frozen_chain(fixed, states, start, stop, batches, _original=_driver.run_chunk):
+def frozen_chain(fixed, states, start, stop, batches, _original=driver.run_chunk):
     before = jax.tree.map(jnp.copy, states)
     states, infos, draws = _original(fixed, states, start, stop, batches)
     if len(fixed.keys) > 1:
@@ -132,7 +127,7 @@ def frozen_chain(fixed, states, start, stop, batches, _original=_driver.run_chun
     return states, infos, draws
 
 
-def compiled_twice(fixed, states, start, stop, batches, _original=_driver.run_chunk):
+def compiled_twice(fixed, states, start, stop, batches, _original=driver.run_chunk):
     capacity = fixed.capacity + (int(start) > 0)
     other = dataclasses.replace(fixed, capacity=capacity)
     return _original(other, states, start, stop, batches)
@@ -142,7 +137,7 @@ def guard_asleep(self, states, phase, chunk):
     del self, states, phase, chunk
 
 
-def one_step_too_early(self, cursor, _original=_driver.Run._set_cursor):
+def one_step_too_early(self, cursor, _original=driver.Run._set_cursor):
     _original(self, cursor)
     self.step -= 1
 
@@ -168,7 +163,7 @@ def fresh_noise_every_step(self, model, params, batch, extra, *, key, _original=
     return _original(self, model, params, batch, eqx.tree_at(lambda e: e.key, extra, key), key=key)
 
 
-def stands_still(self, model, state, batch, *, key, _original=_train.AbstractTraining.step):
+def stands_still(self, model, state, batch, *, key, _original=training.AbstractTraining.step):
     _, info = _original(self, model, state, batch, key=key)
     return state, info
 
@@ -176,7 +171,7 @@ def stands_still(self, model, state, batch, *, key, _original=_train.AbstractTra
 # ---- the files
 
 
-def half_precision(document, arrays, _original=storage.decode):
+def half_precision(document, arrays, _original=parts.decode):
     rounded = {
         name: np.asarray(array, np.float16).astype(array.dtype) if array.dtype == np.float32 else array
         for name, array in arrays.items()
@@ -187,7 +182,7 @@ def half_precision(document, arrays, _original=storage.decode):
 OFF = "more than 4.9 standard errors off"
 
 BUGS = [
-    Bug("N/B is missing", Model, "scaled_log_likelihood", unscaled, "batches", "off by"),
+    Bug("N/B is missing", Batch, "weight", 1.0, "batches", "off by"),
     Bug("prior counts once per batch", Model, "log_density", prior_per_batch, "batches", "off by"),
     Bug("prior counts per example", Model, "log_density", prior_shared_among_examples, "mode", "away from the mode"),
     Bug("prior scale is inverted", priors.Normal, "shape_at", precision_for_scale, "log density, learned noise", "is"),
@@ -205,25 +200,25 @@ BUGS = [
     Bug("remainder of the data is dropped", Minibatches, "rows", remainder_never_seen, "batches", "off by"),
     Bug("the same rows in every batch", Minibatches, "rows", unshuffled_start, "batches", "off by"),
     Bug("scaling is not undone", Arrays, "spec", property(forget_scaling), "standardised", "user's units"),
-    Bug("key is reused by all chains", _driver.Run, "_placed", same_key_for_all, "moments", OFF),
+    Bug("key is reused by all chains", driver.Run, "_placed", same_key_for_all, "moments", OFF),
     Bug(
         "steps are counted from the chunk",
-        _driver,
+        driver,
         "run_chunk",
         steps_counted_from_the_chunk,
         "conformance, minibatches",
         "changed by chunks of 3 steps",
     ),
-    Bug("one chain is frozen", _driver, "run_chunk", frozen_chain, "mode", "chain 1 ended"),
-    Bug("the second chunk compiles", _driver, "run_chunk", compiled_twice, "conformance", "traced again"),
-    Bug("NaN guard sleeps", _driver.Run, "_guard", guard_asleep, "conformance", "no RuntimeWarning"),
-    Bug("resume repeats a step", _driver.Run, "_set_cursor", one_step_too_early, "conformance", "interrupted"),
+    Bug("one chain is frozen", driver, "run_chunk", frozen_chain, "mode", "chain 1 ended"),
+    Bug("the second chunk compiles", driver, "run_chunk", compiled_twice, "conformance", "traced again"),
+    Bug("NaN guard sleeps", driver.Run, "_guard", guard_asleep, "conformance", "no RuntimeWarning"),
+    Bug("resume repeats a step", driver.Run, "_set_cursor", one_step_too_early, "conformance", "interrupted"),
     Bug("gradient has the wrong sign", optimisers, "_scale_by", uphill, "mode", "away from the mode"),
-    Bug("training stands still", _train.AbstractTraining, "step", stands_still, "mode", "away from the mode"),
+    Bug("training stands still", training.AbstractTraining, "step", stands_still, "mode", "away from the mode"),
     Bug("targets get no noise", Model, "scaled_perturbation", no_target_noise, "moments", OFF),
     Bug("anchors are not drawn", Model, "sample_prior", anchored_at_zero, "moments", OFF),
     Bug("target noise is renewed", AnchoredEnsemble, "objective", fresh_noise_every_step, "moments", OFF),
-    Bug("files keep half precision", storage, "decode", half_precision, "conformance", "saving and loading"),
+    Bug("files keep half precision", parts, "decode", half_precision, "conformance", "saving and loading"),
 ]
 
 

@@ -19,7 +19,7 @@ from tests.infer import test_stochastic as laws
 import marginax as mx
 from marginax import testing
 from marginax._kernels import random
-from marginax.data import FullBatch, Minibatches
+from marginax.data import Batch, FullBatch, Minibatches
 from marginax.infer import (
     HMC,
     MALA,
@@ -36,7 +36,6 @@ from marginax.infer.flat import density_of
 from marginax.infer.mcmc import adaptation, hmc, integrators, mala, metropolis, nuts, sampler, tempering
 from marginax.infer.mcmc.integrators import IntegratorState, state_at
 from marginax.infer.sgmcmc import diffusion, sghmc, sgld, sgnht
-from marginax.model import Model
 from marginax.model.likelihoods import real
 
 REGRESSION = testing.linear_regression(3)
@@ -211,10 +210,6 @@ def adapts_for_ever(condition, yes, no):
 # ---- the model
 
 
-def unscaled(self, params, batch, *, key=None):
-    return jnp.sum(self.log_likelihood(params, batch, key=key))
-
-
 def without_jacobian(prior, log_scale):
     return jnp.sum(prior.log_prob(jnp.exp(log_scale)))
 
@@ -320,7 +315,7 @@ BUGS = [
     Bug("replicas are exchanged without a test", tempering, "exchange", exchange_without_test, "tempering", OFF),
     Bug("kick has rank d", integrators, "kick", kick_of_full_rank, "adjusted MCLMC moves", OFF),
     Bug("direction is not renormalised", integrators, "refresh", unnormalised, "unit speed", "moves at speed"),
-    Bug("N/B is missing", Model, "scaled_log_likelihood", unscaled, "SGLD", OFF),
+    Bug("N/B is missing", Batch, "weight", 1.0, "SGLD", OFF),
     Bug("SGLD goes downhill", STOCHASTIC, "gradient", negative_gradient, "SGLD", "became NaN"),
     Bug("SGLD noise is that of a doubled step", sgld, "normal_like", noise_times(2**0.5), "SGLD", OFF),
     Bug("SGLD noise is the same at every step", sgld, "normal_like", same_noise_every_step, "SGLD", OFF),

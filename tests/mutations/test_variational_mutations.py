@@ -13,9 +13,10 @@ from tests.infer import test_variational as variational
 from tests.nets import test_noise as noise
 
 from marginax import testing
+from marginax.data import Batch
 from marginax.infer import LocalReparameterisation, MCDropout, svgd
 from marginax.infer.vi import divergences, ivon
-from marginax.model import Model, priors
+from marginax.model import priors
 from marginax.nets import noise as rules
 from marginax.posterior import stochastic
 
@@ -147,10 +148,6 @@ def attraction(particles, gradients):
     return direction - 2 * plain, distance
 
 
-def unscaled(self, params, batch, *, key=None, noise=None):
-    return jnp.sum(self.log_likelihood(params, batch, key=key, noise=noise))
-
-
 CLOSED = divergences.ClosedForm.terms
 NORMAL = priors.Normal.expected_log_prob
 CURVATURE = ivon.IVON._curvature
@@ -160,7 +157,7 @@ DIRECTION = svgd.stein_direction
 BUGS = [
     Bug("divergence counted per batch", divergences.ClosedForm, "terms", per_batch, minibatches),
     Bug("divergence over the batch size", divergences.ClosedForm, "terms", per_batch_size, minibatches),
-    Bug("likelihood of a batch for that of all", Model, "scaled_log_likelihood", unscaled, minibatches),
+    Bug("likelihood of a batch for that of all", Batch, "weight", 1.0, minibatches),
     Bug("prior without the spread", priors.Normal, "expected_log_prob", no_spread, mean_field),
     Bug("half of the entropy", divergences.ClosedForm, "terms", half_entropy, mean_field),
     Bug("wrong gradient stopped", divergences.StickingTheLanding, "terms", held_draw, full_rank),

@@ -56,9 +56,14 @@ class Batch(eqx.Module):
         """Targets, where the data are pairs of inputs and targets."""
         return self.data[1]
 
+    @property
+    def weight(self) -> Any:
+        """N / B: how many examples of the data each one here stands for."""
+        return self.num_examples / self.size
+
     def total(self, values: Float[Array, " b"]) -> Float[Array, ""]:
         """Unbiased estimate of the sum over all examples from the values of these."""
-        return self.num_examples / self.size * jnp.sum(values)
+        return self.weight * jnp.sum(values)
 
 
 class AbstractSource(eqx.Module):

@@ -123,7 +123,8 @@ def mean_logits(posterior: AbstractPosterior, x: Any) -> Float[np.ndarray, "n k"
     functions = posterior.functions(key=posterior.prediction_key()).centred()
     loop = DrawLoop(functions, spec.check_x(x), spec=spec)
     if not loop.like.outcome.is_class:
-        kind = type(loop.like).__name__
+        model: Any = posterior.model
+        kind = type(model.likelihood).__name__
         raise TypeError(f"posterior must be of classes for Energy(), got {kind} targets: use Std()")
     total = np.zeros((loop.num_rows, loop.like.logits.shape[-1]))
     for _, rows, part in loop.run(_weighted_logits):

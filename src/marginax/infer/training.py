@@ -111,7 +111,8 @@ class AbstractTraining(AbstractOptimised):
     """
 
     def __check_init__(self):
-        if self.optimiser.has_line_search and self.batch_size is not None:
+        line_search = isinstance(self.optimiser, AbstractOptimiser) and self.optimiser.has_line_search
+        if line_search and self.batch_size is not None:
             raise ValueError(f"optimiser LBFGS() needs batch_size=None (all rows), got {self.batch_size}")
 
     @abc.abstractmethod

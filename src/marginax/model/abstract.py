@@ -56,7 +56,7 @@ class AbstractModel(eqx.Module):
         def log_likelihood(params: Params, rows: tuple[PyTree, Array]) -> Float[Array, " b"]:
             return self.log_likelihood(params, Batch(*rows, batch.num_examples))
 
-        return batch.num_examples / batch.size * sum_over_rows(log_likelihood, params, (batch.data, batch.index))
+        return batch.weight * sum_over_rows(log_likelihood, params, (batch.data, batch.index))
 
     def log_density(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
         """Unbiased estimate of the unnormalised log posterior from a batch."""

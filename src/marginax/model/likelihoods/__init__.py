@@ -37,4 +37,4 @@ for _module in pkgutil.iter_modules(__path__):  # a likelihood is registered in 
     for _name, _value in vars(importlib.import_module(f"{__name__}.{_module.name}")).items():
         if isinstance(_value, type) and issubclass(_value, AbstractLikelihood) and not inspect.isabstract(_value):
             globals()[_name] = _value
-            __all__ += [_name] if _name not in __all__ else []
+            __all__ += [_name] if _name not in __all__ else []  # pyright: ignore[reportUnsupportedDunderAll]
