@@ -33,8 +33,17 @@ __all__ = [
     "Tempered",
 ]
 
-for _module in pkgutil.iter_modules(__path__):  # a likelihood is registered in its file, and found
-    for _name, _value in vars(importlib.import_module(f"{__name__}.{_module.name}")).items():
-        if isinstance(_value, type) and issubclass(_value, AbstractLikelihood) and not inspect.isabstract(_value):
-            globals()[_name] = _value
-            __all__ += [_name] if _name not in __all__ else []  # pyright: ignore[reportUnsupportedDunderAll]
+
+def _found() -> dict[str, type[AbstractLikelihood]]:
+    """The likelihoods of every file here, by name: a new one is exported by being there."""
+    modules = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
+    return {
+        name: value
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, AbstractLikelihood) and not inspect.isabstract(value)
+    }
+
+
+globals().update(_found())
+__all__ += sorted(_found().keys() - set(__all__))  # pyright: ignore[reportUnsupportedDunderAll]
