@@ -2,6 +2,7 @@
 
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,9 +19,11 @@ from marginax.infer.mcmc.adaptation import (
     DiagonalMetric,
     adaptation_windows,
     add_to_moments,
+    first_adaptation,
     metric_sqrt_of,
     no_moments,
 )
+from marginax.infer.mcmc.hmc import Jump, first_path_length, tune_path_length
 from marginax.infer.mcmc.integrators import (
     IntegratorState,
     integrate,
@@ -225,3 +228,24 @@ def test_windows_end_once_and_leave_the_last_steps_to_the_step_size(num):
         assert slow[last]
         assert not slow[last + 1 :].any()
         assert slow.sum() == np.flatnonzero(slow)[-1] - np.flatnonzero(slow)[0] + 1
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_the_slope_of_the_path_length_is_that_of_the_criterion(dense):
+    """The change of a quarter of the squared change of |z - c|^2 along a free path, z in coordinates of unit scale."""
+    rng = np.random.default_rng(0)
+    start, centre, velocity = rng.normal(size=(3, 4))
+    root = np.tril(rng.normal(size=(4, 4))) + 3.0 * np.eye(4) if dense else 1.0 + rng.random(4)
+    end = start + 0.7 * (root @ velocity if dense else root * velocity)
+    state = eqx.tree_at(lambda s: s.centre, first_path_length(jnp.asarray(start), 1.0), jnp.asarray(centre))
+    adaptation = first_adaptation(DenseMetric() if dense else DiagonalMetric(), jnp.asarray(start), 0.1)
+    adaptation = eqx.tree_at(lambda a: (a.metric_sqrt, a.step.count), adaptation, (jnp.asarray(root), jnp.asarray(1)))
+    jump = Jump(*map(jnp.asarray, (start, end, velocity, 1.0, 0.7)))
+    found = 10.0 * tune_path_length(state, jump, adaptation, 100, 1000).slope  # a tenth enters the average
+
+    def criterion(log_time):
+        whiten = (lambda v: np.linalg.solve(root, v)) if dense else (lambda v: v / root)
+        before, after = whiten(start - centre), whiten(start - centre) + 0.7 * np.exp(log_time) * velocity
+        return 0.25 * (after @ after - before @ before) ** 2
+
+    np.testing.assert_allclose(found, (criterion(1e-5) - criterion(-1e-5)) / 2e-5, rtol=1e-4)

@@ -294,7 +294,7 @@ BUGS = [
     Bug("Metropolis accepts everything", metropolis, "uniform", always_small, "Metropolis moves", OFF),
     Bug("MALA has no accept step", mala, "uniform", always_small, "MALA moves", OFF),
     Bug("MALA draws velocity and accept from one stream", mala, "_ACCEPT", 0, "MALA moves", OFF),
-    Bug("MALA never accepts", mala, "acceptance_of", never_accepts, "chains", OFF),
+    Bug("MALA never accepts", integrators, "acceptance_of", never_accepts, "chains", OFF),
     Bug("the key is the same at every step", SAMPLER, "step", same_key_every_step, "chains", OFF),
     Bug("adaptation never ends", sampler, "choose", adapts_for_ever, "chains", "step size moves"),
     Bug("HMC never refreshes its momentum", hmc, "normal", drawn_once, "HMC moves", OFF),

@@ -10,6 +10,7 @@ from marginax.evaluate.convergence import Convergence
 MOST_R_HAT = 1.05
 LEAST_ESS = 100
 LEAST_E_BFMI = 0.3
+MOST_ENERGY_EXCESS = 100.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +36,7 @@ class ChainDiagnostics:
         energy: mean of each chain.
         e_bfmi: energy's fraction of missing information, of each chain; below 0.3 energies are explored slowly.
         energy_error: standard deviation of an unadjusted sampler's energy error in a step, of each chain.
+        energy_excess: its variance over the one that was asked for, of each chain.
     """
 
     num_chains: int
@@ -52,6 +54,7 @@ class ChainDiagnostics:
     energy: Float[np.ndarray, " chain"] | None = None
     e_bfmi: Float[np.ndarray, " chain"] | None = None
     energy_error: Float[np.ndarray, " chain"] | None = None
+    energy_excess: Float[np.ndarray, " chain"] | None = None
 
     def __str__(self) -> str:
         notes = [f"note       {text}" for text in self.notes]
@@ -164,6 +167,14 @@ class ChainDiagnostics:
             texts.append(
                 f"low E-BFMI ({np.nanmin(self.e_bfmi):.2f} in {_chains(slow)}): energy is explored slowly, which heavy "
                 "tails or a funnel (a learned prior scale) cause; reparameterise, use lighter tails, or run longer"
+            )
+        if self.energy_excess is not None and (self.energy_excess > MOST_ENERGY_EXCESS).any():
+            rough = tuple(np.flatnonzero(self.energy_excess > MOST_ENERGY_EXCESS).tolist())
+            texts.append(
+                f"energy errors have up to {self.energy_excess.max():.0f} times the variance asked for "
+                f"({_chains(rough)}): regions of high curvature, as the neck of a funnel, are passed with "
+                "steps too long for them; change the model there (reparameterise, fix a learned scale), or "
+                "compare with NUTS"
             )
         if self.acceptance is not None:
             least = 0.5 if self._is_hamiltonian else 0.1

@@ -70,6 +70,7 @@ def diagnose_chains(posterior: AbstractPosterior, x: Any = None) -> ChainDiagnos
         energy=_chain_means(stats.get("energy")),
         e_bfmi=fraction_of_energy(stats["energy"]) if "energy" in stats else None,
         energy_error=stats["energy_error"].astype(float).std(axis=1) if "energy_error" in stats else None,
+        energy_excess=_chain_means(stats.get("energy_excess")),
     )
 
 

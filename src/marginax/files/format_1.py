@@ -42,22 +42,32 @@ def classes() -> dict[str, str]:
     return json.loads(Path(__file__).with_name("format_1.json").read_text(encoding="utf-8"))
 
 
-def upgrade(name: str, stored: dict[str, Any], cls: type) -> dict[str, Any]:
-    """Stored fields under their names of today; what has come since is at its default.
+def upgrade(name: str, stored: dict[str, Any]) -> dict[str, Any]:
+    """Stored fields under their names of today.
+
+    >>> upgrade("method/nuts", {"num_samples": 500, "max_doublings": 8})
+    {'num_samples': 500, 'max_tree_depth': 8}
+    """
+    return {FIELDS.get(name, {}).get(field, field): value for field, value in stored.items()}
+
+
+def defaults(cls: type) -> dict[str, Any]:
+    """What the fields of a class are where a file is older than they are.
 
     >>> @dataclasses.dataclass
     ... class Line:
     ...     slope: float
     ...     intercept: int = 0
-    >>> upgrade("line", {"slope": 2.0}, Line)
-    {'slope': 2.0, 'intercept': 0}
+    >>> defaults(Line)
+    {'intercept': 0}
     """
-    renamed = {FIELDS.get(name, {}).get(field, field): value for field, value in stored.items()}
+    found = {}
     for field in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
-        plain = field.default is None or isinstance(field.default, bool | int | float | str)
-        if field.name not in renamed and plain and field.default is not dataclasses.MISSING:
-            renamed[field.name] = field.default
-    return renamed
+        if field.default is not dataclasses.MISSING:
+            found[field.name] = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            found[field.name] = field.default_factory()
+    return found
 
 
 def document(kind: str, stored: Any, arrays: dict[str, Any]) -> Any:

@@ -38,6 +38,11 @@ class GrowingArrays:
         self._full = {name: np.empty(leaf.shape, leaf.dtype) for name, leaf in like.items()}
         self.count = 0
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Of the arrays."""
+        return frozenset(self._full)
+
     def write(self, start: int, values: Mapping[str, np.ndarray]) -> None:
         """Put values with axes (row, new slot, ...) into the slots from `start` on."""
         for name, value in values.items():
@@ -99,6 +104,11 @@ class GrowingFile:
             if growing.sha256 != sha256:
                 raise FileError(f"damaged: the SHA-256 of the first {count} slots does not match")
         return growing
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of the arrays."""
+        return frozenset(self._entries)
 
     @property
     def sha256(self) -> str:

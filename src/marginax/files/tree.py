@@ -307,16 +307,18 @@ def _build_object(document: Any, path: _Path, arrays: Mapping[str, np.ndarray]) 
     known: str = format_1.classes().get(document["class"]) or document["class"]
     cls = _located(path, registry.class_named, known)
     expected = registry.field_names(cls) or ()
-    stored = document["fields"]
+    stored, since = document["fields"], {}
     if known != document["class"]:
-        stored = format_1.upgrade(known, stored, cls)
+        stored, since = format_1.upgrade(known, stored), format_1.defaults(cls)
     for name in expected:
-        if name not in stored:
+        if name not in stored and name not in since:
             raise FileError(f"{_place(path)}: field {name!r} of class {document['class']!r} is missing")
     for name in stored:
         if name not in expected:
             raise FileError(f"{_place(path)}: class {document['class']!r} has no field {name!r:.80}")
-    values = {name: _decode(stored[name], (*path, name), arrays) for name in expected}
+    values = {
+        name: _decode(stored[name], (*path, name), arrays) if name in stored else since[name] for name in expected
+    }
     if issubclass(cls, tuple):
         return tuple.__new__(cls, values.values())
     try:

@@ -242,6 +242,8 @@ class Run:
                 like = {n: jax.ShapeDtypeStruct((len(v), num_slots, *v.shape[2:]), v.dtype) for n, v in values.items()}
                 self.kept[name] = GrowingArrays(like) if self.directory is None else self.directory.grow(name, like)
             if values:
+                if what == "info":  # a run begun by an older version has no room for numbers that came since
+                    values = {n: v for n, v in values.items() if n in self.kept[name].names}
                 self.kept[name].write(start, values)
                 changed.append(name)
         return changed

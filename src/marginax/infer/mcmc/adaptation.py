@@ -33,6 +33,18 @@ class DenseMetric(eqx.Module):
 Metric = DiagonalMetric | DenseMetric
 
 
+def check_metric(metric: Metric) -> None:
+    """Refuse what is not one."""
+    if not isinstance(metric, Metric):
+        raise TypeError(f"metric must be mx.infer.DiagonalMetric() or DenseMetric(), got {metric!r}")
+
+
+def unit_metric_sqrt(metric: Metric, position: Vector) -> MetricSqrt:
+    """Before anything is learned."""
+    ones = jnp.ones_like(position)
+    return ones if isinstance(metric, DiagonalMetric) else jnp.diag(ones)
+
+
 def apply_sqrt(metric_sqrt: MetricSqrt, vector: Vector) -> Vector:
     """From unit scale to the posterior's: R v."""
     return metric_sqrt * vector if metric_sqrt.ndim == 1 else metric_sqrt @ vector
@@ -41,6 +53,13 @@ def apply_sqrt(metric_sqrt: MetricSqrt, vector: Vector) -> Vector:
 def apply_sqrt_transposed(metric_sqrt: MetricSqrt, gradient: Vector) -> Vector:
     """The gradient in coordinates of unit scale: R' g."""
     return metric_sqrt * gradient if metric_sqrt.ndim == 1 else gradient @ metric_sqrt
+
+
+def solve_sqrt(metric_sqrt: MetricSqrt, vector: Vector) -> Vector:
+    """From the posterior's scale to unit scale: R^-1 v."""
+    if metric_sqrt.ndim == 1:
+        return vector / metric_sqrt
+    return jax.scipy.linalg.solve_triangular(metric_sqrt, vector, lower=True)
 
 
 class Moments(eqx.Module):
@@ -128,12 +147,15 @@ class Adaptation(eqx.Module):
         """For sampling: the average of what warm-up tried."""
         return jnp.exp(self.step.log_average)
 
+    @property
+    def window_ended(self) -> Array:
+        """With the last step of warm-up: the metric is new, and the search for a step size began again."""
+        return self.step.count == 0
+
 
 def first_adaptation(metric: Metric, position: Vector, step_size: float) -> Adaptation:
     """Unit scale and a guess of the step size."""
-    moments = no_moments(metric, position)
-    ones = jnp.ones_like(position)
-    metric_sqrt = ones if isinstance(metric, DiagonalMetric) else jnp.diag(ones)
+    moments, metric_sqrt = no_moments(metric, position), unit_metric_sqrt(metric, position)
     return Adaptation(first_step_size(step_size), moments, metric_sqrt, jnp.zeros((), jnp.int32))
 
 
@@ -146,6 +168,12 @@ def adapt(state: Adaptation, position: Vector, acceptance: Array, target: Array 
     step = choose(window_ends, first_step_size(jnp.exp(step.log_average)), step)
     moments = choose(window_ends, jax.tree.map(jnp.zeros_like, moments), moments)
     return Adaptation(step, moments, metric_sqrt, state.count + 1)
+
+
+def metric_settled(state: Adaptation, num_warmup: int) -> Array:
+    """Has the last window ended?"""
+    _, ends = adaptation_windows(num_warmup)
+    return state.count > np.flatnonzero(ends)[-1]
 
 
 def adaptation_windows(num_warmup: int) -> tuple[np.ndarray, np.ndarray]:

@@ -87,5 +87,4 @@ class AdjustedMCLMC(AbstractSampler):
         """Tune the path length, unless it was given."""
         if self.path_length is not None:
             return extra
-        step_size = adaptation.trial_step_size
-        return tune_path_length(extra, noted, adaptation.metric_sqrt, step_size, 0.5 * self.max_steps * step_size)
+        return tune_path_length(extra, noted, adaptation, self.num_warmup, self.max_steps)

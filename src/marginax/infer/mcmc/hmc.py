@@ -15,9 +15,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from marginax._kernels.random import normal, uniform
 from marginax.infer.catalogue import register_method
 from marginax.infer.flat import Density, Vector
-from marginax.infer.mcmc.adaptation import Adaptation, MetricSqrt, choose
-from marginax.infer.mcmc.integrators import HMCState, IntegratorState, acceptance_of, integrate
-from marginax.infer.mcmc.sampler import AbstractSampler, SamplerInfo, Tuning
+from marginax.infer.mcmc.adaptation import Adaptation, MetricSqrt, choose, metric_settled, solve_sqrt
+from marginax.infer.mcmc.integrators import HMCState, IntegratorState, accept, integrate
+from marginax.infer.mcmc.sampler import AbstractSampler, SamplerInfo, Tuning, info_of
 from marginax.infer.method import check_count
 
 _ACCEPT, _LENGTH = 1, 2  # streams of random numbers within a move
@@ -62,26 +62,15 @@ class HMC(AbstractSampler):
         num_steps = jnp.clip(jnp.ceil(length / tuning.step_size), 1, self.max_leapfrog).astype(jnp.int32)
         start = IntegratorState(state, normal(key, state.position.shape, state.position.dtype))
         end = integrate(density, start, tuning.step_size, tuning.metric_sqrt, num_steps)
-        acceptance, diverging = acceptance_of(end.energy - start.energy)
-        accepted = uniform(key, 0, stream=_ACCEPT) < acceptance
-        new = choose(accepted, end.state, state)
-        info = SamplerInfo(
-            log_density=new.log_density,
-            acceptance=acceptance,
-            energy=jnp.where(accepted, end.energy, start.energy),
-            diverging=diverging,
-            num_leapfrog=num_steps,
-            step_size=tuning.step_size,
-        )
-        jump = Jump(state.position, end.state.position, end.velocity, acceptance, num_steps * tuning.step_size)
-        return new, info, jump
+        new, went = accept(start, end, uniform(key, 0, stream=_ACCEPT))
+        jump = Jump(state.position, end.state.position, end.velocity, went.acceptance, num_steps * tuning.step_size)
+        return new, info_of(new, went, tuning, num_steps), jump
 
     def learn(self, extra: "PathLength", noted: "Jump", adaptation: Adaptation) -> "PathLength":
         """Tune the path length, unless it was given."""
         if self.path_length is not None:
             return extra
-        step_size = adaptation.trial_step_size
-        return tune_path_length(extra, noted, adaptation.metric_sqrt, step_size, 0.5 * self.max_leapfrog * step_size)
+        return tune_path_length(extra, noted, adaptation, self.num_warmup, self.max_leapfrog)
 
 
 class PathLength(eqx.Module):
@@ -118,11 +107,21 @@ def first_path_length(position: Vector, path_length: float) -> PathLength:
 
 
 def tune_path_length(
-    state: PathLength, jump: Jump, metric_sqrt: MetricSqrt, shortest: Array, longest: Array
+    state: PathLength, jump: Jump, adaptation: Adaptation, num_warmup: int, max_steps: int
 ) -> PathLength:
-    """One step of stochastic ascent."""
-    spread = metric_sqrt if metric_sqrt.ndim == 1 else jnp.sqrt(jnp.sum(metric_sqrt**2, axis=1))
-    before, after = (jump.start - state.centre) / spread, (jump.end - state.centre) / spread
+    """One step of stochastic ascent.
+
+    It begins again when the metric changes, and with it the unit of length: a path that is long for the new metric
+    would be many periods long, where the criterion is flat. After the last window, which refines the metric, too little
+    of the warm-up is left for that.
+    """
+    climbed = _climb(state, jump, adaptation.metric_sqrt, adaptation.trial_step_size, max_steps)
+    begin_again = adaptation.window_ended & ~metric_settled(adaptation, num_warmup)
+    return choose(begin_again, first_path_length(climbed.centre, 1.0), climbed)
+
+
+def _climb(state: PathLength, jump: Jump, metric_sqrt: MetricSqrt, step_size: Array, max_steps: int) -> PathLength:
+    before, after = (solve_sqrt(metric_sqrt, end - state.centre) for end in (jump.start, jump.end))
     change = jnp.vdot(after, after) - jnp.vdot(before, before)
     slope = jump.acceptance * jump.length * change * jnp.vdot(after, jump.velocity)
     slope = jnp.where(jnp.isfinite(slope) & (jump.acceptance > 0), slope, 0.0)
@@ -130,9 +129,9 @@ def tune_path_length(
     time = count.astype(slope.dtype)
     first = 0.9 * state.slope + 0.1 * slope
     second = 0.95 * state.square + 0.05 * slope**2
-    step = 0.05 * (first / (1 - 0.9**time)) / (jnp.sqrt(second / (1 - 0.95**time)) + 1e-12)
-    log_path = jnp.clip(state.log_path + step, jnp.log(shortest), jnp.log(longest))
+    step = 0.3 * time**-0.5 * (first / (1 - 0.9**time)) / (jnp.sqrt(second / (1 - 0.95**time)) + 1e-12)
+    log_path = jnp.clip(state.log_path + step, jnp.log(step_size), jnp.log(0.5 * max_steps * step_size))
     share = jnp.maximum(time**-0.5, 0.02)
     average = share * log_path + (1 - share) * state.log_average
-    centre = state.centre + (jump.start - state.centre) / jnp.minimum(time + 1.0, 50.0)
+    centre = state.centre + 0.04 * (jump.start - state.centre)
     return PathLength(log_path, average, first, second, count, centre)

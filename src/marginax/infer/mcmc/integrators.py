@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from marginax.infer.flat import Density, Vector
-from marginax.infer.mcmc.adaptation import MetricSqrt, apply_sqrt, apply_sqrt_transposed
+from marginax.infer.mcmc.adaptation import MetricSqrt, apply_sqrt, apply_sqrt_transposed, choose
 
 MAX_ENERGY_ERROR = 1000.0  # beyond it a trajectory counts as diverging (as in Stan)
 _LAMBDA = 0.1931833275037836
@@ -79,6 +79,22 @@ def acceptance_of(energy_error: Float[Array, ""]) -> tuple[Float[Array, ""], Boo
     """Metropolis probability of a rise in energy, and whether the trajectory diverged; NaN counts as infinite."""
     error = jnp.where(jnp.isnan(energy_error), jnp.inf, energy_error)
     return jnp.exp(jnp.minimum(0.0, -error)), error > MAX_ENERGY_ERROR
+
+
+class Accepted(eqx.Module):
+    """How an accept step went: its probability, the energy afterwards, and whether the trajectory diverged."""
+
+    acceptance: Float[Array, ""]
+    energy: Float[Array, ""]
+    diverging: Bool[Array, ""]
+
+
+def accept(start: IntegratorState, end: IntegratorState, draw: Array) -> tuple[HMCState, Accepted]:
+    """The end of a trajectory with the Metropolis probability, its start otherwise; `draw` is uniform on [0, 1)."""
+    acceptance, diverging = acceptance_of(end.energy - start.energy)
+    accepted = draw < acceptance
+    energy = jnp.where(accepted, end.energy, start.energy)
+    return choose(accepted, end.state, start.state), Accepted(acceptance, energy, diverging)
 
 
 # ---- microcanonical

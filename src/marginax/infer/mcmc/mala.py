@@ -11,9 +11,8 @@ from jaxtyping import PRNGKeyArray, PyTree
 from marginax._kernels.random import normal, uniform
 from marginax.infer.catalogue import register_method
 from marginax.infer.flat import Density
-from marginax.infer.mcmc.adaptation import choose
-from marginax.infer.mcmc.integrators import HMCState, IntegratorState, acceptance_of, leapfrog
-from marginax.infer.mcmc.sampler import AbstractSampler, SamplerInfo, Tuning
+from marginax.infer.mcmc.integrators import HMCState, IntegratorState, accept, leapfrog
+from marginax.infer.mcmc.sampler import AbstractSampler, SamplerInfo, Tuning, info_of
 
 _ACCEPT = 1  # stream of random numbers within a move
 
@@ -44,15 +43,5 @@ class MALA(AbstractSampler):
     ) -> tuple[HMCState, SamplerInfo, PyTree]:
         start = IntegratorState(state, normal(key, state.position.shape, state.position.dtype))
         end = leapfrog(density, start, tuning.step_size, tuning.metric_sqrt)
-        acceptance, diverging = acceptance_of(end.energy - start.energy)
-        accepted = uniform(key, 0, stream=_ACCEPT) < acceptance
-        new = choose(accepted, end.state, state)
-        info = SamplerInfo(
-            log_density=new.log_density,
-            acceptance=acceptance,
-            energy=jnp.where(accepted, end.energy, start.energy),
-            diverging=diverging,
-            num_leapfrog=jnp.ones((), jnp.int32),
-            step_size=tuning.step_size,
-        )
-        return new, info, None
+        new, went = accept(start, end, uniform(key, 0, stream=_ACCEPT))
+        return new, info_of(new, went, tuning, jnp.ones((), jnp.int32)), None

@@ -15,13 +15,17 @@ from marginax.data import Batch
 from marginax.infer.catalogue import register_method
 from marginax.infer.flat import Vector, density_of, ravel, unravel
 from marginax.infer.mcmc.adaptation import (
+    DenseMetric,
     DiagonalMetric,
+    Metric,
     MetricSqrt,
     Moments,
     add_to_moments,
+    check_metric,
     choose,
     metric_sqrt_of,
     no_moments,
+    unit_metric_sqrt,
 )
 from marginax.infer.mcmc.integrators import HMCState, IntegratorState, isokinetic_step, refresh, unit
 from marginax.infer.mcmc.sampler import AbstractFullBatchSampler
@@ -52,10 +56,15 @@ class MCLMCState(eqx.Module):
 
 
 class MCLMCInfo(eqx.Module):
-    """How each step went; the energy error is per square root of the dimension, so that its variance is the target."""
+    """How each step went.
+
+    The energy error is per square root of the dimension, so that its variance is the target; its excess is its square
+    over that target, one on average where warm-up has seen what there is to see.
+    """
 
     log_density: Array
     energy_error: Array
+    energy_excess: Array
     step_size: Array
 
 
@@ -74,6 +83,7 @@ class MCLMC(AbstractFullBatchSampler):
     Args:
         energy_variance: wanted variance of a step's energy error per dimension; smaller is more exact and slower.
         path_length: over which the direction is forgotten, in units of the posterior's scale.
+        metric: `DiagonalMetric()`, or `DenseMetric()` for up to some hundreds of correlated parameters.
     """
 
     num_warmup: int = 2000
@@ -81,8 +91,10 @@ class MCLMC(AbstractFullBatchSampler):
     thin: int = 10
     energy_variance: float = 5e-4
     path_length: float = 1.0
+    metric: Metric = eqx.field(default_factory=DiagonalMetric)
 
     def __check_init__(self):
+        check_metric(self.metric)
         for name in ("energy_variance", "path_length"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be > 0, got {getattr(self, name)}")
@@ -93,7 +105,7 @@ class MCLMC(AbstractFullBatchSampler):
         if position.size < 2:
             raise ValueError("MCLMC moves on a sphere of directions and needs a model of at least 2 random parameters")
         direction = unit(normal(key, position.shape, position.dtype))
-        moments = no_moments(DiagonalMetric(), position)
+        moments = no_moments(self.metric, position)
         zero = jnp.zeros((), position.dtype)
         return MCLMCState(
             params=params,
@@ -102,9 +114,13 @@ class MCLMC(AbstractFullBatchSampler):
             direction=direction,
             tuning=first_tuning(zero),
             moments=moments,
-            metric_sqrt=jnp.ones_like(position),
+            metric_sqrt=unit_metric_sqrt(self.metric, position),
             count=jnp.zeros((), jnp.int32),
         )
+
+    @property
+    def learning_is_costly(self) -> bool:
+        return isinstance(self.metric, DenseMetric)
 
     def step(
         self, model: AbstractModel, state: MCLMCState, batch: Batch, *, key: PRNGKeyArray
@@ -121,13 +137,19 @@ class MCLMC(AbstractFullBatchSampler):
         moments = choose(spreading & sound, add_to_moments(new.moments, ravel(new.params)), new.moments)
         rescaled = state.count + 1 == spread_until
         metric_sqrt = jnp.where(rescaled, metric_sqrt_of(moments), state.metric_sqrt)
-        tuning = choose(rescaled, first_tuning(0.1 * jnp.sqrt(metric_sqrt.size)), tuning)
+        tuning = choose(rescaled, first_tuning(0.1 * jnp.sqrt(size)), tuning)
         warm = state.count < self.num_warmup
         tuning, moments, metric_sqrt = choose(
             warm, (tuning, moments, metric_sqrt), (state.tuning, state.moments, state.metric_sqrt)
         )
         learned = (tuning, moments, metric_sqrt, state.count + 1)
         return MCLMCState(new.params, new.log_density, new.gradient, new.direction, *learned), info
+
+    def sample_step(
+        self, model: AbstractModel, state: MCLMCState, batch: Batch, *, key: PRNGKeyArray
+    ) -> tuple[MCLMCState, MCLMCInfo]:
+        new, info, _, _ = self._step(model, state, batch, key)
+        return new, info
 
     def _step(self, model, state, batch, key) -> tuple[MCLMCState, MCLMCInfo, Array, Array]:
         size = state.direction.size
@@ -142,7 +164,8 @@ class MCLMC(AbstractFullBatchSampler):
         end = choose(sound, end, IntegratorState(start.state, unit(noise)))
         direction = refresh(end.velocity, noise, step_size, self.path_length * jnp.sqrt(size))
         log_density = self.temperature * end.state.log_density
-        info = MCLMCInfo(log_density, jnp.where(sound, error, 0.0) / jnp.sqrt(size), step_size)
+        relative = jnp.where(sound, error, 0.0) / jnp.sqrt(size)
+        info = MCLMCInfo(log_density, relative, relative**2 / self.energy_variance, step_size)
         params = unravel(end.state.position, state.params)
         learned = (state.tuning, state.moments, state.metric_sqrt, state.count)
         new = MCLMCState(params, end.state.log_density, end.state.gradient, direction, *learned)

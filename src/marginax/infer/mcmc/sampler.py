@@ -20,10 +20,11 @@ from marginax.infer.mcmc.adaptation import (
     Metric,
     MetricSqrt,
     adapt,
+    check_metric,
     choose,
     first_adaptation,
 )
-from marginax.infer.mcmc.integrators import HMCState, state_at
+from marginax.infer.mcmc.integrators import Accepted, HMCState, state_at
 from marginax.infer.method import Phase, check_count
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
@@ -56,12 +57,25 @@ class AbstractFullBatchSampler(AbstractChain):
 
     needs_full_batch: ClassVar[bool] = True  # acceptance and energy errors need the exact density
 
+    @property
+    def learning_is_costly(self) -> bool:
+        """Whether sampling is worth a program of its own, in which nothing is learned."""
+        return False
+
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
-        return (Phase("warmup", self.num_warmup, self.step, as_next=True), self.sampling(self.step))
+        costly = self.learning_is_costly
+        sample = self.sampling(self.sample_step if costly else self.step)
+        return (Phase("warmup", self.num_warmup, self.step, as_next=not costly), sample)
 
     @abc.abstractmethod
     def step(self, model: AbstractModel, state: PyTree, batch: Batch, *, key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
         """One step; in warm-up, the chain learns from it."""
+
+    def sample_step(
+        self, model: AbstractModel, state: PyTree, batch: Batch, *, key: PRNGKeyArray
+    ) -> tuple[PyTree, PyTree]:
+        """One step with what warm-up has settled on."""
+        return self.step(model, state, batch, key=key)
 
 
 class SamplerState(eqx.Module):
@@ -93,6 +107,12 @@ class Tuning(eqx.Module):
     extra: PyTree = None
 
 
+def info_of(new: HMCState, went: Accepted, tuning: Tuning, num_leapfrog: Array) -> SamplerInfo:
+    """Of a move by a Hamiltonian trajectory."""
+    log_density, step_size = new.log_density, tuning.step_size
+    return SamplerInfo(log_density, went.acceptance, step_size, went.energy, went.diverging, num_leapfrog)
+
+
 class AbstractSampler(AbstractFullBatchSampler):
     """A Markov chain that leaves the posterior unchanged, with warm-up in Stan's windows.
 
@@ -111,8 +131,7 @@ class AbstractSampler(AbstractFullBatchSampler):
     def __check_init__(self):
         if not 0 < self.target_acceptance < 1:
             raise ValueError(f"target_acceptance must be in (0, 1), got {self.target_acceptance}")
-        if not isinstance(self.metric, Metric):
-            raise TypeError(f"metric must be mx.infer.DiagonalMetric() or DenseMetric(), got {self.metric!r}")
+        check_metric(self.metric)
 
     @abc.abstractmethod
     def move(
@@ -139,11 +158,9 @@ class AbstractSampler(AbstractFullBatchSampler):
         adaptation = first_adaptation(self.metric, state.position, 0.1)
         return SamplerState(params, state.log_density, state.gradient, adaptation, self.first_extra(state))
 
-    def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
-        """Adapt, then sample. A dense metric is costly to learn, so sampling has a program of its own then."""
-        dense = isinstance(self.metric, DenseMetric)
-        sample = self.sampling(self.sample_step if dense else self.step)
-        return (Phase("warmup", self.num_warmup, self.step, as_next=not dense), sample)
+    @property
+    def learning_is_costly(self) -> bool:
+        return isinstance(self.metric, DenseMetric)
 
     def step(
         self, model: AbstractModel, state: SamplerState, batch: Batch, *, key: PRNGKeyArray
@@ -161,7 +178,6 @@ class AbstractSampler(AbstractFullBatchSampler):
     def sample_step(
         self, model: AbstractModel, state: SamplerState, batch: Batch, *, key: PRNGKeyArray
     ) -> tuple[SamplerState, SamplerInfo]:
-        """A move with what warm-up has settled on."""
         state, info, _ = self._step(model, state, batch, state.adaptation.step_size, key)
         return state, info
 

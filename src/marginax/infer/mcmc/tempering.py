@@ -19,7 +19,7 @@ from marginax.data import Batch
 from marginax.infer.catalogue import register_method
 from marginax.infer.flat import Density, Vector, ravel, unravel
 from marginax.infer.mcmc.adaptation import StepSize, choose, first_step_size, update_step_size
-from marginax.infer.mcmc.integrators import IntegratorState, acceptance_of, integrate, state_at
+from marginax.infer.mcmc.integrators import Accepted, IntegratorState, accept, integrate, state_at
 from marginax.infer.mcmc.sampler import AbstractFullBatchSampler
 from marginax.infer.method import check_count
 from marginax.model import AbstractModel
@@ -38,11 +38,13 @@ class TemperingState(eqx.Module):
 
 
 class TemperingInfo(eqx.Module):
-    """Of the cold replica: log density, acceptance, step size. Of the ladder: share of proposed exchanges accepted."""
+    """Of the cold replica: how its move went. Of the ladder: share of proposed exchanges accepted."""
 
     log_density: Array
     acceptance: Array
     step_size: Array
+    energy: Array
+    diverging: Array
     exchanged: Array
 
 
@@ -95,18 +97,18 @@ class ParallelTempering(AbstractFullBatchSampler):
         """Move and exchange; in warm-up, learn step sizes."""
         warm, known = state.count < self.num_warmup, state.step_sizes
         step_sizes = jnp.exp(jnp.where(warm, known.log_step, known.log_average))
-        new, info, acceptance = self._step(model, state, batch, step_sizes, key)
-        learned = jax.vmap(update_step_size, in_axes=(0, 0, None))(known, acceptance, self.target_acceptance)
+        new, info, went = self._step(model, state, batch, step_sizes, key)
+        learned = jax.vmap(update_step_size, in_axes=(0, 0, None))(known, went.acceptance, self.target_acceptance)
         return TemperingState(new.params, new.positions, choose(warm, learned, known), new.count), info
 
-    def _step(self, model, state, batch, step_sizes, key) -> tuple[TemperingState, TemperingInfo, Array]:
+    def _step(self, model, state, batch, step_sizes, key) -> tuple[TemperingState, TemperingInfo, Accepted]:
         betas = self.max_temperature ** -jnp.linspace(0.0, 1.0, self.num_temperatures)
         keys = jax.vmap(lambda k: jax.random.fold_in(key, k))(jnp.arange(self.num_temperatures))
 
-        def move(position: Vector, beta: Array, step_size: Array, key: PRNGKeyArray) -> tuple[Vector, Array]:
+        def move(position: Vector, beta: Array, step_size: Array, key: PRNGKeyArray) -> tuple[Vector, Accepted]:
             return self._move(tempered(model, batch, state.params, beta, self.temperature), position, step_size, key)
 
-        positions, acceptance = jax.vmap(move)(state.positions, betas, step_sizes, keys)
+        positions, went = jax.vmap(move)(state.positions, betas, step_sizes, keys)
         log_likelihoods = jax.vmap(
             lambda position: model.scaled_log_likelihood(unravel(position, state.params), batch)
         )(positions)
@@ -115,17 +117,16 @@ class ParallelTempering(AbstractFullBatchSampler):
         positions = positions[order]
         params = unravel(positions[0], state.params)
         log_density = model.log_prior(params) + log_likelihoods[order][0]
-        info = TemperingInfo(log_density, acceptance[0], step_sizes[0], exchanged)
-        return TemperingState(params, positions, state.step_sizes, state.count + 1), info, acceptance
+        cold = jax.tree.map(lambda leaf: leaf[0], went)
+        info = TemperingInfo(log_density, cold.acceptance, step_sizes[0], cold.energy, cold.diverging, exchanged)
+        return TemperingState(params, positions, state.step_sizes, state.count + 1), info, went
 
-    def _move(self, density: Density, position: Vector, step_size: Array, key: PRNGKeyArray) -> tuple[Vector, Array]:
-        state = state_at(density, position)
-        start = IntegratorState(state, normal(key, position.shape, position.dtype))
+    def _move(self, density: Density, position: Vector, step_size: Array, key: PRNGKeyArray) -> tuple[Vector, Accepted]:
+        start = IntegratorState(state_at(density, position), normal(key, position.shape, position.dtype))
         jitter = step_size * (0.5 + uniform(key, 0, stream=_LENGTH))
         end = integrate(density, start, jitter, jnp.ones_like(position), self.num_leapfrog)
-        acceptance, _ = acceptance_of(end.energy - start.energy)
-        new = choose(uniform(key, 0, stream=_ACCEPT) < acceptance, end.state, state)
-        return new.position, acceptance
+        new, went = accept(start, end, uniform(key, 0, stream=_ACCEPT))
+        return new.position, went
 
 
 def tempered(model: AbstractModel, batch: Batch, like: Params, beta: Array, temperature: Array | float) -> Density:
