@@ -4,7 +4,7 @@ from marginax.data.arrays import Arrays, DataSpec, Rows, as_arrays, standardise
 from marginax.data.datasets import load_co2, load_fashion_mnist, load_mnist, load_uci
 from marginax.data.growing import GrowingMinibatches
 from marginax.data.mapped import MappedFiles
-from marginax.data.scaling import Scaling
+from marginax.data.scaling import Scaling, moments_of, warn_of_far_values
 from marginax.data.sources import AbstractSource, Batch, FullBatch, Minibatches, as_source
 from marginax.data.tables import Table, read_table
 
@@ -26,6 +26,8 @@ __all__ = [
     "load_fashion_mnist",
     "load_mnist",
     "load_uci",
+    "moments_of",
     "read_table",
     "standardise",
+    "warn_of_far_values",
 ]

@@ -13,12 +13,15 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from marginax._extras import require
+from marginax.data.scaling import far_values, moments_of, warn_of_far_values
 from marginax.files import register
 
 Frame = Any  # of pandas, whose own types say too little
 Series = Any
 MAX_CATEGORIES = 50
 MISSING = "(missing)"
+NUM_TYPICAL = 16
+_FARTHEST = 10.0  # standard deviations to which values are drawn in that lie far from all others
 _DAY = np.timedelta64(1, "D")
 
 
@@ -29,7 +32,11 @@ class ColumnEncoder(eqx.Module):
     Numbers are standardised; missing ones become 0, the mean, and a column of 0 and 1 says where they were. Texts,
     booleans apart, are one-hot encoded, up to 50 values; values that are rare or were never seen are all zeros, and a
     missing text is a value of its own. Dates are numbers: days since 1970. Columns with nothing in them, and texts that
-    differ in every one of more than 50 rows, are left out with a warning.
+    differ in every one of more than 50 rows, are left out with a warning. A column in which a few values lie far from
+    all others is scaled by its middle, and those values are drawn in, with a warning.
+
+    What is missing in a new row and never was in training, or was never seen there, is unknown: `encode_unknown` puts
+    several training values in its place, over which predictions are averaged.
 
     Only names, numbers and texts are kept, so that it can be stored; the transformers are built from them.
 
@@ -50,6 +57,9 @@ class ColumnEncoder(eqx.Module):
         scale: their standard deviations.
         has_missing: whether they had missing values.
         categories: the values of each column of texts that have a column of their own.
+        limits: how far from 0 the columns of numbers and dates may lie once they are scaled.
+        typical: of each column of numbers and dates, values that divide those of training into equal parts.
+        shares: of each column of texts, how often each of its categories occurs in training.
     """
 
     names: tuple[str, ...]
@@ -58,6 +68,9 @@ class ColumnEncoder(eqx.Module):
     scale: Float[np.ndarray, " k"]
     has_missing: tuple[bool, ...]
     categories: tuple[tuple[str, ...], ...]
+    limits: Float[np.ndarray, " k"] | None = None
+    typical: Float[np.ndarray, "k q"] | None = None
+    shares: tuple[tuple[float, ...], ...] | None = None
 
     @classmethod
     def fit(cls, table: Frame) -> "ColumnEncoder":
@@ -74,14 +87,12 @@ class ColumnEncoder(eqx.Module):
             raise ValueError("X has no column to learn from: all of them are empty, or differ in every row")
         numbers, texts = _places(tuple(kinds))
         categories = tuple(_categories(plain[str(i)]) for i in texts)
-        fitted = _transformer(numbers, texts, categories).fit(plain)
-        empty = np.zeros(0)
-        if not numbers:
-            return cls(names, tuple(kinds), empty, empty, (), categories)
-        scaler, filler = fitted.named_transformers_["numbers"]
-        missing = set(filler.indicator_.features_.tolist())
-        has_missing = tuple(i in missing for i in range(len(numbers)))
-        return cls(names, tuple(kinds), scaler.mean_, scaler.scale_, has_missing, categories)
+        shares = tuple(_shares(plain[str(i)], values) for i, values in zip(texts, categories, strict=True))
+        found = [_number_moments(plain[str(i)].to_numpy(), names[i]) for i in numbers]
+        mean, scale, limits = (np.array([each[k] for each in found], np.float64) for k in range(3))
+        typical = np.array([each[3] for each in found], np.float64).reshape(len(numbers), NUM_TYPICAL)
+        has_missing = tuple(bool(plain[str(i)].isna().any()) for i in numbers)
+        return cls(names, tuple(kinds), mean, scale, has_missing, categories, limits, typical, shares)
 
     @property
     def names_out(self) -> tuple[str, ...]:
@@ -96,8 +107,33 @@ class ColumnEncoder(eqx.Module):
         return tuple(names)
 
     def encode(self, table: Frame) -> Float[np.ndarray, "n d"]:
-        """Rows as numbers."""
-        return np.asarray(self._fitted().transform(_plain(table, self.names, self.kinds)), np.float64)
+        """Rows as numbers; the unknown are 0."""
+        return self._encode(_plain(table, self.names, self.kinds))
+
+    def encode_unknown(self, table: Frame) -> Float[np.ndarray, "n q d"] | None:
+        """Every row several times, with other training values in place of what is unknown; None if nothing is."""
+        if self.typical is None or self.shares is None:  # stored by an older version
+            return None
+        plain = _plain(table, self.names, self.kinds)
+        numbers, texts = _places(self.kinds)
+        rng = np.random.default_rng(0)
+        filled = plain.loc[plain.index.repeat(NUM_TYPICAL)].reset_index(drop=True)
+        found = False
+        for i, values, had in zip(numbers, self.typical, self.has_missing, strict=True):
+            gaps = plain[str(i)].isna().to_numpy() & (not had)
+            found |= _fill(filled, str(i), gaps, [rng.permutation(values) for _ in range(int(gaps.sum()))])
+        for i, values, shares in zip(texts, self.categories, self.shares, strict=True):
+            gaps = ~plain[str(i)].isin(values).to_numpy() & (sum(shares) > 1 - 1e-9)  # else rare values were all alike
+            draws = [rng.choice(np.array(values, object), NUM_TYPICAL, p=shares) for _ in range(int(gaps.sum()))]
+            found |= _fill(filled, str(i), gaps, draws)
+        return self._encode(filled).reshape(len(plain), NUM_TYPICAL, -1) if found else None
+
+    def _encode(self, plain: Frame) -> Float[np.ndarray, "n d"]:
+        encoded = np.array(self._fitted().transform(plain), np.float64)
+        if self.limits is not None:
+            first = encoded[:, : len(self.limits)]
+            np.clip(first, -self.limits, self.limits, out=first)
+        return encoded
 
     def _fitted(self) -> ColumnTransformer:
         """The transformer, fitted to two rows from which it learns the same, then given the exact moments."""
@@ -211,6 +247,30 @@ def _useless(values: Series, kind: str) -> str | None:
     if num == len(values) > MAX_CATEGORIES:
         return f"its text is different in each of the {num} rows, so it says nothing about new rows"
     return None
+
+
+def _number_moments(values: Float[np.ndarray, " n"], name: str) -> tuple[float, float, float, np.ndarray]:
+    """Centre, scale and limit of a column, and typical values; by its middle where a few values are far from it."""
+    known = values[~np.isnan(values)]
+    typical = np.quantile(known, (np.arange(NUM_TYPICAL) + 0.5) / NUM_TYPICAL)
+    if far_values(known).size:
+        warn_of_far_values(values, f"column {name!r} of X", stacklevel=5)
+        low, centre, high = np.quantile(known, [0.1, 0.5, 0.9])
+        return centre, (high - low) / 2.56, _FARTHEST, typical
+    shift, factor, _ = moments_of(known, name=f"column {name!r} of X")
+    return float(shift), float(factor), np.inf, typical
+
+
+def _shares(values: Series, categories: tuple[str, ...]) -> tuple[float, ...]:
+    counts = values.value_counts(normalize=True)
+    return tuple(float(counts[value]) for value in categories)
+
+
+def _fill(table: Frame, name: str, gaps: np.ndarray, values: list[np.ndarray]) -> bool:
+    """Put values into the copies of the rows that have gaps."""
+    if values:
+        table.loc[np.repeat(gaps, NUM_TYPICAL), name] = np.concatenate(values)
+    return bool(values)
 
 
 def _categories(values: Series) -> tuple[str, ...]:

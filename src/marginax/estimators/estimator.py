@@ -116,7 +116,8 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
 
     def predict_distribution(self, X: Any) -> Prediction:
         """The distribution of the target at new rows, in the user's units: what `mx.evaluate`, `mx.decide` take."""
-        return self._predict_rows(self._encode(X))
+        check_is_fitted(self)
+        return self._predict_table(self._table(X, fitting=False))
 
     @property
     def model_(self) -> AbstractModel:
@@ -197,9 +198,12 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
             return choose_method(num_rows, sum(int(np.prod(leaf.shape)) for leaf in model.leaves))
         return method_named(self.method), "It was given as method=."
 
-    def _encode(self, X: Any) -> np.ndarray:
-        check_is_fitted(self)
-        return self.encoder_.encode(self._table(X, fitting=False))
+    def _predict_table(self, table: Any) -> Prediction:
+        """Averaged, where something is unknown, over what it may be."""
+        several = self.encoder_.encode_unknown(table)
+        if several is None:
+            return self._predict_rows(self.encoder_.encode(table))
+        return self._predict_rows(several.reshape(-1, several.shape[2])).averaged(several.shape[1])
 
     def _predict_rows(self, x: np.ndarray) -> Prediction:
         """Padded to a power of two rows, so that tables of many lengths share few compiled programs."""
@@ -211,9 +215,10 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
 
     def _blocks(self, X: Any) -> Iterator[Any]:
         """Predictions of some thousand rows at a time, since those of all draws at all rows may not fit in memory."""
-        x = self._encode(X)
-        for start in range(0, len(x), _MOST_ROWS):
-            yield self._predict_rows(x[start : start + _MOST_ROWS])
+        check_is_fitted(self)
+        table = self._table(X, fitting=False)
+        for start in range(0, len(table), _MOST_ROWS):
+            yield self._predict_table(table.iloc[start : start + _MOST_ROWS])
 
 
 def as_seed(random_state: Any) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_array
 
-from marginax.data import Arrays, Scaling
+from marginax.data import Arrays, Scaling, moments_of, warn_of_far_values
 from marginax.estimators.estimator import BayesianEstimator, as_seed
 from marginax.model.likelihoods import AbstractLikelihood, FromNetwork, Gaussian
 from marginax.model.outcome import Outcome
@@ -96,9 +96,10 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         out_size = _out_size(likelihood, 1 if targets.ndim == 1 else targets.shape[1])
         if likelihood.outcome(out_size) is Outcome.COUNT:  # counts have no unit to change
             return Arrays(x, targets), likelihood, out_size
-        shift, factor = targets.mean(axis=0), targets.std(axis=0)
-        factor = np.where(factor < 1e-12 * np.maximum(1.0, np.abs(shift)), 1.0, factor)
-        scaling = Scaling(np.zeros(x.shape[1]), np.ones(x.shape[1]), np.asarray(shift), np.asarray(factor))
+        shift, factor, _ = moments_of(targets, name="y")
+        for column, values in enumerate(targets.reshape(len(targets), -1).T):
+            warn_of_far_values(values, "y" if targets.ndim == 1 else f"column {column} of y", stacklevel=5)
+        scaling = Scaling(np.zeros(x.shape[1]), np.ones(x.shape[1]), shift, factor)
         return Arrays(x, (targets - shift) / factor, scaling=scaling), likelihood, out_size
 
 

@@ -47,7 +47,14 @@ def upgrade(name: str, stored: dict[str, Any]) -> dict[str, Any]:
 
     >>> upgrade("method/nuts", {"num_samples": 500, "max_doublings": 8})
     {'num_samples': 500, 'max_tree_depth': 8}
+    >>> upgrade("prior/by_path", {"rules": {"@": "dict", "items": [["*/bias", 1.0]]}})
+    {'patterns': {'@': 'tuple', 'items': ['*/bias']}, 'priors': {'@': 'tuple', 'items': [1.0]}}
     """
+    if name == "prior/by_path":  # rules were a dict, whose order is lost in JAX
+        stored = dict(stored)
+        pairs = _items(stored.pop("rules"))
+        patterns, priors = ({"@": "tuple", "items": [pair[i] for pair in pairs]} for i in (0, 1))
+        return {"patterns": patterns, "priors": priors, **stored}
     return {FIELDS.get(name, {}).get(field, field): value for field, value in stored.items()}
 
 
@@ -84,11 +91,15 @@ def document(kind: str, stored: Any, arrays: dict[str, Any]) -> Any:
         return {**stored, "cursor": {name: _renamed(value) for name, value in stored["cursor"].items()}}
     if kind not in KINDS or not isinstance(stored, dict):
         return stored
-    parts = dict(stored["items"]) if stored.get("@") == "dict" else stored
+    parts = dict(_items(stored))
     found = {name: _wrapped(part) for name, part in parts.items()}
     if kind in KEYS:
         found["key"] = {"stored": {"@": "key", "name": KEYS[kind], "impl": "threefry2x32"}}
     return found
+
+
+def _items(stored: dict[str, Any]) -> list[Any]:
+    return stored["items"] if stored.get("@") == "dict" else list(stored.items())
 
 
 def _renamed(value: Any) -> Any:

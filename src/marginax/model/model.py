@@ -15,7 +15,7 @@ from marginax.model.abstract import AbstractModel, same_shapes
 from marginax.model.likelihoods import AbstractLikelihood
 from marginax.model.priors import AbstractPrior, Leaf, Normal
 from marginax.model.subset import AbstractSubset, All
-from marginax.nets import AbstractNoise, Perturbed, as_network, call_batched, fan_in, reinitialise, takes_key
+from marginax.nets import AbstractNoise, Perturbed, as_network, call_batched, fan_in, is_weight, reinitialise, takes_key
 
 
 @register("model/params")
@@ -68,6 +68,7 @@ class Model(AbstractModel):
         ):
             if not isinstance(value, kind):
                 raise TypeError(f"{name} must be an object such as those in marginax.model, got {value!r}")
+        self.subset.check(self.network)
         if self.subset.num_chosen is not None:
             raise ValueError(f"subset of a model must be whole leaves, got {subset!r}: that is for mx.infer.Laplace")
         if not self.leaves:
@@ -81,9 +82,10 @@ class Model(AbstractModel):
 
     def is_random(self) -> PyTree:
         """The network's tree with True at random leaves and False elsewhere."""
-        paths = [leaf.path for leaf in _leaves(self.network, self.network)]
+        weights = is_weight(self.network)
+        paths = [leaf.path for leaf in _leaves(self.network, eqx.filter(self.network, weights))]
         chosen = iter(self.subset.select(paths) if paths else [])
-        return jax.tree.map(lambda leaf: eqx.is_inexact_array(leaf) and next(chosen), self.network)
+        return jax.tree.map(lambda weight: weight and next(chosen), weights)
 
     # ---- parameters
 
@@ -235,14 +237,23 @@ class Model(AbstractModel):
 
     def start_at(self, init: Any, params: Params, num_chains: int) -> Params:
         """The weights of a network of the same architecture, for all chains."""
-        template = as_network(init)
-        if jax.tree.structure(template) != jax.tree.structure(self.network):
+        given = as_network(init)
+        if _shapes(given) != _shapes(self.network):
             raise ValueError("init must be a network of the same architecture as the model's")
-        network = eqx.filter(template, jax.tree.map(lambda leaf: leaf is not None, params.network))
-        given = self.with_weights(params, network)
-        return self.take_over(
-            params, jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_chains, *leaf.shape)), given)
-        )
+        # by position, since functions within two networks need not compare equal
+        flags = jax.tree.leaves(self.is_random())
+        values = []
+        for is_random, theirs, ours in zip(flags, jax.tree.leaves(given), jax.tree.leaves(self.network), strict=True):
+            if is_random:
+                values.append(jnp.broadcast_to(theirs, (num_chains, *theirs.shape)))
+            elif eqx.is_inexact_array(ours) and not np.array_equal(theirs, ours):
+                raise ValueError(
+                    "init has other values than the model's network where weights are not random, and those stay as "
+                    "they are in the model: make the model of the trained network, mx.Model(network, ...)"
+                )
+        network = jax.tree.unflatten(jax.tree.structure(params.network), values)
+        rest = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_chains, *leaf.shape)), params)
+        return self.take_over(params, self.with_weights(rest, network))
 
     def take_over(self, params: Params, stacked: Params) -> Params:
         """Unknowns besides the weights start at their own place where the other posterior does not have them."""
@@ -279,6 +290,13 @@ class Model(AbstractModel):
     @property
     def structure(self) -> list[list[Any]]:
         return [[leaf.path, list(leaf.shape)] for leaf in self.leaves]
+
+
+def _shapes(network: eqx.Module) -> list[tuple[str, tuple[int, ...] | None]]:
+    return [
+        (jax.tree_util.keystr(path), value.shape if eqx.is_array(value) else None)
+        for path, value in jax.tree_util.tree_leaves_with_path(network)
+    ]
 
 
 def _leaves(network: eqx.Module, tree: PyTree) -> list[Leaf]:

@@ -8,6 +8,7 @@ inferred with the weights, one per leaf.
 
 import abc
 import math
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
 import equinox as eqx
@@ -292,28 +293,59 @@ class ByPath(AbstractPrior):
     """A prior per leaf, by glob patterns on its path; the first pattern that matches decides.
 
     Args:
-        rules: pattern -> prior, for example {"layers/0/*": Horseshoe(), "*/bias": Normal(1.0)}.
+        rules: pattern -> prior in the order in which they are tried, as a dict or as pairs, for example
+            {"layers/0/*": Horseshoe(), "*/bias": Normal(1.0)}.
         default: for leaves that no pattern matches.
 
-    >>> ByPath({"*/bias": Flat()}).at("layers/0/bias")
-    Flat()
+    >>> prior = ByPath({"layers/0/*": Laplace(1.0), "*": Flat()})
+    >>> prior.at("layers/0/bias"), prior.at("layers/1/bias")
+    (Laplace(scale=1.0), Flat())
     """
 
-    rules: dict[str, AbstractPrior]
-    default: AbstractPrior = eqx.field(default_factory=Normal)
+    patterns: tuple[str, ...] = eqx.field(static=True)  # apart from the priors: JAX sorts the keys of a dict
+    priors: tuple[AbstractPrior, ...]
+    default: AbstractPrior
+
+    def __init__(
+        self,
+        rules: Mapping[str, AbstractPrior] | Iterable[tuple[str, AbstractPrior]],
+        default: AbstractPrior | None = None,
+    ):
+        """Check the rules and keep their order."""
+        pairs: tuple[tuple[str, AbstractPrior], ...]
+        pairs = tuple(rules.items()) if isinstance(rules, Mapping) else tuple(rules)  # pyright: ignore[reportAssignmentType]
+        for pattern, prior in pairs:
+            if not isinstance(pattern, str) or not isinstance(prior, AbstractPrior):
+                raise TypeError(f"rules must be patterns and priors, got {pattern!r}: {prior!r}")
+        self.patterns = tuple(pattern for pattern, _ in pairs)
+        self.priors = tuple(prior for _, prior in pairs)
+        self.default = Normal() if default is None else default
 
     def at(self, path: str) -> AbstractPrior:
         """The first match, or the default."""
-        for pattern, prior in self.rules.items():
-            if fnmatchcase(path, pattern):
-                return prior
-        return self.default
+        return self._rule(path)[1].at(path)
 
     def check(self, paths: list[str]) -> None:
-        """Every pattern must be of use."""
-        for pattern in self.rules:
-            if not any(fnmatchcase(path, pattern) for path in paths):
+        """Every pattern must decide about some leaf."""
+        decided: dict[str | None, list[str]] = {pattern: [] for pattern in (*self.patterns, None)}
+        for path in paths:
+            decided[self._rule(path)[0]].append(path)
+        for pattern, prior in (*zip(self.patterns, self.priors, strict=True), (None, self.default)):
+            if pattern is None or decided[pattern]:
+                prior.check(decided[pattern])
+            elif any(fnmatchcase(path, pattern) for path in paths):
+                raise ValueError(
+                    f"prior pattern {pattern!r} decides about no leaf: patterns before it match first; order them from "
+                    "the particular to the general"
+                )
+            else:
                 raise ValueError(f"prior pattern {pattern!r} matches no leaf of the network; its leaves are {paths}")
+
+    def _rule(self, path: str) -> tuple[str | None, AbstractPrior]:
+        for pattern, prior in zip(self.patterns, self.priors, strict=True):
+            if fnmatchcase(path, pattern):
+                return pattern, prior
+        return None, self.default
 
     def log_prob(self, value: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
         return self.at(leaf.path).log_prob(value, leaf, hyper)

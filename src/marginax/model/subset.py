@@ -2,6 +2,7 @@
 
 import abc
 from fnmatch import fnmatchcase
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,6 +18,9 @@ class AbstractSubset(eqx.Module):
     @abc.abstractmethod
     def select(self, paths: list[str]) -> list[bool]:
         """One flag per path: whether weights of that leaf are in."""
+
+    def check(self, network: Any) -> None:
+        """Raise if the subset has no meaning for this network."""
 
     @property
     def num_chosen(self) -> int | None:
@@ -74,6 +78,22 @@ class LastLayer(AbstractSubset):
     >>> LastLayer().select(["layers/0/weight", "layers/0/bias", "layers/1/weight", "layers/1/bias"])
     [False, False, True, True]
     """
+
+    def check(self, network: Any) -> None:
+        """The keys of a dict have no order that means anything, and JAX sorts them."""
+        siblings: dict[Any, set[str]] = {}
+        leaves = jax.tree_util.tree_leaves_with_path(network)
+        for path, leaf in leaves:
+            depth = len(path) - (getattr(leaf, "ndim", 0) < 2)  # a bias may stand beside its weight
+            for i, entry in enumerate(path[:depth]):
+                if isinstance(entry, jax.tree_util.DictKey) and isinstance(entry.key, str):
+                    siblings.setdefault(path[:i], set()).add(entry.key)
+        among = next((sorted(names) for names in siblings.values() if len(names) > 1), None)
+        if among is not None:
+            raise ValueError(
+                f"subset LastLayer() cannot tell which of {among} comes last, since the keys of a dict have no order: "
+                f"name it, for example mx.Paths('*{among[-1]}*')"
+            )
 
     def select(self, paths: list[str]) -> list[bool]:
         parent = paths[-1].rpartition("/")[0]

@@ -1,7 +1,7 @@
 """Ready networks, and doors for the user's own."""
 
 from marginax._kernels.examples_last import call_batched
-from marginax.nets.adapters import Function, as_network, fan_in, reinitialise, takes_key
+from marginax.nets.adapters import Function, as_network, fan_in, is_weight, reinitialise, takes_key
 from marginax.nets.convolution import Conv2d, avg_pool2d, conv2d, max_pool2d
 from marginax.nets.initialisers import Initialiser, glorot, he, lecun
 from marginax.nets.layers import LayerKind, is_layer, kind_of, layer_shapes, layers_of, register_layer, replace_layers
@@ -41,6 +41,7 @@ __all__ = [
     "glorot",
     "he",
     "is_layer",
+    "is_weight",
     "kind_of",
     "layer_shapes",
     "layers_of",

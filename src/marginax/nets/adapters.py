@@ -54,11 +54,39 @@ class Function(eqx.Module):
         return jax.vmap(lambda x: self.apply_fn(self.params, x))(xs)
 
 
+class FixedState(eqx.Module):
+    """Arrays that belong to a network and are no weights: statistics of normalisation, counters. They stay as they are.
+
+    Args:
+        tree: of arrays.
+    """
+
+    tree: PyTree
+
+
+def is_weight(network: PyTree) -> PyTree:
+    """The network's tree with True at its floating-point weights and False elsewhere.
+
+    >>> is_weight({"weight": jnp.ones(2), "statistics": FixedState(jnp.ones(2)), "size": 3})
+    {'size': False, 'statistics': FixedState(tree=False), 'weight': True}
+    """
+
+    def mark(node: Any) -> Any:
+        if isinstance(node, FixedState):
+            return jax.tree.map(lambda _: False, node)
+        return eqx.is_inexact_array(node)
+
+    return jax.tree.map(mark, network, is_leaf=lambda node: isinstance(node, FixedState))
+
+
 class FlaxNetwork(eqx.Module):
-    """A Flax NNX module in evaluation mode, its parameters as plain arrays."""
+    """A Flax NNX module in evaluation mode, its parameters as plain arrays.
+
+    Statistics of batch normalisation are those that the module has, as in its own evaluation mode.
+    """
 
     params: PyTree
-    rest: PyTree
+    rest: FixedState
     graph: Any = eqx.field(static=True)
 
     def __init__(self, module: Any):
@@ -72,14 +100,15 @@ class FlaxNetwork(eqx.Module):
                     "use mx.nets.MLP(dropout=...) or an Equinox network that takes a key"
                 )
         module.eval()
-        self.graph, params, self.rest = nnx.split(module, nnx.Param, ...)
+        self.graph, params, rest = nnx.split(module, nnx.Param, ...)
+        self.rest = FixedState(rest)
         self.params = nnx.to_pure_dict(params)
 
     def _module(self) -> Any:
         from flax import nnx
 
         flat = {path: nnx.Param(value) for path, value in nnx.to_flat_state(nnx.State(self.params))}
-        return nnx.merge(self.graph, nnx.from_flat_state(flat), self.rest)
+        return nnx.merge(self.graph, nnx.from_flat_state(flat), self.rest.tree)
 
     @property
     def is_per_example(self) -> bool:
@@ -142,8 +171,8 @@ def reinitialise(network: eqx.Module, *, key: Array) -> eqx.Module:
     leaves, treedef = jax.tree.flatten(network)
     fresh = [
         leaf
-        if not eqx.is_inexact_array(leaf) or leaf.ndim < 2
+        if not weight or leaf.ndim < 2
         else jnp.mean(leaf) + jnp.std(leaf) * normal(key, leaf.shape, leaf.dtype, stream=i)
-        for i, leaf in enumerate(leaves)
+        for i, (leaf, weight) in enumerate(zip(leaves, jax.tree.leaves(is_weight(network)), strict=True))
     ]
     return jax.tree.unflatten(treedef, fresh)

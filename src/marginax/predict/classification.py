@@ -73,6 +73,22 @@ class ClassificationPrediction(AbstractClassPrediction):
         kept = {name: getattr(self, name) for name in names}
         return dataclasses.replace(self, **{name: None if v is None else v[rows] for name, v in kept.items()})
 
+    def averaged(self, num: int) -> "ClassificationPrediction":
+        probs = self.probs.reshape(-1, num, self.num_classes)
+        expected, within = (
+            None if each is None else each.reshape(-1, num, *each.shape[1:]).mean(axis=1)
+            for each in (self._expected_entropy, self._epistemic_variance)
+        )
+        between = None if within is None else within + probs.var(axis=1)
+        return dataclasses.replace(
+            self,
+            log_probs=_log(probs.mean(axis=1)),
+            _expected_entropy=expected,
+            _epistemic_variance=between,
+            _covariance=None,
+            num_draws=self.num_draws * num,
+        )
+
     @property
     def outcome(self) -> Outcome:
         return Outcome.CLASS

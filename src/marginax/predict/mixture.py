@@ -16,12 +16,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Num, PRNGKeyArray, PyTree
 
 from marginax.model.outcome import Outcome
-from marginax.predict.root import find_quantile
+from marginax.predict.root import find_quantile, find_smooth_quantile
 from marginax.predict.workload import chunk_size
 
 _LIVE_ARRAYS = 6
 _BLOCK_BYTES = 64 * 2**20  # of components that are brought together at a time
 _LEAST_ROWS = 256
+CACHE_BYTES = 4 * 2**20  # of the components and what is made of them where a loop goes over them again and again
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -58,6 +59,20 @@ class Mixture:
         num_rows = len(np.arange(self.num_rows)[index])
         return dataclasses.replace(self, components=picked, num_rows=num_rows)
 
+    def averaged(self, num: int) -> "Mixture":
+        """Every `num` rows as one, which is the mixture of theirs."""
+        num_rows = self.num_rows // num
+
+        def split(leaf: np.ndarray) -> np.ndarray:
+            return np.moveaxis(leaf.reshape(len(leaf), num_rows, num, *leaf.shape[2:]), 2, 1)
+
+        def merged(leaf: np.ndarray) -> np.ndarray:
+            return leaf.reshape(len(leaf) * num, *leaf.shape[2:])
+
+        components = self._map(lambda leaf: merged(split(leaf)), lambda leaf: np.repeat(leaf, num, axis=0))
+        log_weights = np.repeat(self.log_weights, num) - np.log(num)
+        return dataclasses.replace(self, components=components, log_weights=log_weights, num_rows=num_rows)
+
     def mean(self) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n d"]]:
         """The mean of the mixture, and the variance over draws of the components' means."""
         return self.by_rows(_mean)
@@ -87,17 +102,24 @@ class Mixture:
         """Log density of each row, joint over outputs within each draw."""
         return self.by_rows(_log_prob, y)
 
-    def quantile(
-        self, q: float | Float[np.ndarray, "n d"], mean: Float[np.ndarray, "n d"], std: Float[np.ndarray, "n d"]
-    ) -> Float[np.ndarray, "n d"]:
-        """Marginal quantiles; the moments tell where to look, and may be infinite or NaN.
+    def quantiles(
+        self, levels: Float[np.ndarray, " l"], mean: Float[np.ndarray, "n d"], std: Float[np.ndarray, "n d"]
+    ) -> Float[np.ndarray, "l n d"]:
+        """Marginal quantiles at levels that are the same in all rows; the moments tell where to look, or are NaN."""
+        q = np.broadcast_to(np.asarray(levels, np.float64)[None, :, None], (len(mean), len(levels), mean.shape[1]))
+        return np.moveaxis(self.quantile_by_row(q, mean, std), 1, 0)
 
-        One level for all, or one for each row and output.
-        """
-        if isinstance(q, np.ndarray) and q.ndim:
-            return self.by_rows(lambda c, w, mean, std, q: _quantile(q, self.discrete, c, w, mean, std), mean, std, q)
-        solve = functools.partial(_quantile, np.asarray(q, np.float64), self.discrete)
-        return self.by_rows(solve, mean, std)
+    def quantile_by_row(
+        self, q: Float[np.ndarray, "n l d"], mean: Float[np.ndarray, "n d"], std: Float[np.ndarray, "n d"]
+    ) -> Float[np.ndarray, "n l d"]:
+        """The same, with levels for each row and output."""
+        if self.discrete:
+            return self.by_rows(_count_quantiles, q, mean, std)
+        found, sure = self.by_rows(_smooth_quantiles, q, mean, std, max_bytes=CACHE_BYTES)
+        rest = np.flatnonzero(~sure.all(axis=(1, 2)))
+        if rest.size:
+            found[rest] = self.rows(rest).by_rows(_quantiles, q[rest], mean[rest], std[rest])
+        return found
 
     def sample(self, num: int, *, key: PRNGKeyArray) -> Num[np.ndarray, "num n d"]:
         """Pick a draw, then sample its distribution at all rows; `num` times."""
@@ -144,9 +166,9 @@ class Mixture:
         components = eqx.combine(jax.tree.unflatten(treedef, found), rest)
         return dataclasses.replace(self, components=components, row_axes=row_axes)
 
-    def by_rows(self, function: Callable[..., Any], *row_args: np.ndarray) -> Any:
+    def by_rows(self, function: Callable[..., Any], *row_args: np.ndarray, max_bytes: int | None = None) -> Any:
         """A jitted function of (components, log weights, row arguments), a chunk of rows at a time."""
-        size = chunk_size(self.num_rows, self._limit(self.num_draws))
+        size = chunk_size(self.num_rows, self._limit(self.num_draws, max_bytes))
         parts = []
         for start in range(0, self.num_rows, size):
             rows = np.minimum(np.arange(start, start + size), self.num_rows - 1)
@@ -156,11 +178,11 @@ class Mixture:
             parts.append(jax.tree.map(np.asarray, result))
         return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: self.num_rows], *parts)
 
-    def _limit(self, repeats: int) -> int:
+    def _limit(self, repeats: int, max_bytes: int | None = None) -> int:
         """How many rows (or samples) fit, when each is `repeats` times the numbers of one component."""
         sizes = self._map(lambda leaf: leaf[0, 0].size, lambda leaf: leaf[0].size)
         numbers = sum(size for size in jax.tree.leaves(sizes) if isinstance(size, int))
-        return self.max_bytes // (8 * _LIVE_ARRAYS * max(1, numbers) * repeats)
+        return min(self.max_bytes, max_bytes or self.max_bytes) // (8 * _LIVE_ARRAYS * max(1, numbers) * repeats)
 
     def _map(self, with_rows: Callable[[Any], Any], without: Callable[[Any], Any]) -> PyTree:
         arrays, rest = eqx.partition(self.components, lambda leaf: isinstance(leaf, np.ndarray | jax.Array))
@@ -233,8 +255,33 @@ def _log_prob(components: PyTree, log_weights: Array, y: Array) -> Array:
 
 
 @eqx.filter_jit
-def _quantile(q: Any, discrete: bool, components: PyTree, log_weights: Array, mean: Array, std: Array) -> Array:
-    return find_quantile(lambda y: _cdf(components, log_weights, y), q, mean, std, discrete=discrete)
+def _smooth_quantiles(components: PyTree, log_weights: Array, q: Array, mean: Array, std: Array) -> tuple[Array, Array]:
+    rough, rough_weights = jax.tree.map(_single, (components, log_weights))
+
+    def solve(level: Array) -> tuple[Array, Array]:
+        return find_smooth_quantile(
+            lambda y: _cdf(components, log_weights, y), lambda y: _cdf(rough, rough_weights, y), level, mean, std
+        )
+
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), jax.lax.map(solve, jnp.moveaxis(q, 1, 0)))
+
+
+@eqx.filter_jit
+def _quantiles(
+    components: PyTree, log_weights: Array, q: Array, mean: Array, std: Array, *, discrete: bool = False
+) -> Array:
+    def solve(level: Array) -> Array:
+        return find_quantile(lambda y: _cdf(components, log_weights, y), level, mean, std, discrete=discrete)
+
+    return jnp.moveaxis(jax.lax.map(solve, jnp.moveaxis(q, 1, 0)), 0, 1)
+
+
+_count_quantiles = functools.partial(_quantiles, discrete=True)
+
+
+def _single(leaf: Any) -> Any:
+    is_double = eqx.is_array(leaf) and leaf.dtype == jnp.float64
+    return leaf.astype(jnp.float32) if is_double else leaf
 
 
 @eqx.filter_jit

@@ -40,6 +40,10 @@ class AbstractPrediction(abc.ABC):
     def __getitem__(self, index: Any) -> Any:
         """The prediction at some of the inputs."""
 
+    def averaged(self, num: int) -> Any:
+        """Every `num` inputs as one, whose distribution is the mixture of theirs: one input known in part."""
+        raise TypeError(f"{type(self).__name__} cannot be averaged over inputs")
+
     @abc.abstractmethod
     def check(self, y: Any) -> Num[np.ndarray, "n *d"]:
         """Targets in the shape of the prediction, or an error that says what is wrong with `y`."""

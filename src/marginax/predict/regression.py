@@ -138,13 +138,12 @@ class RegressionPrediction(AbstractNumberPrediction):
         return self.num_draws == 1 and (one or isinstance(components, Normal))
 
     def _quantiles(self, levels: Float[np.ndarray, "*l"]) -> Float[np.ndarray, "..."]:
-        mean, std = self._where_to_look
-        found = [self.mixture.quantile(level, mean, std) for level in levels.ravel()]
-        results = [self._shape(self._shift + self._factor * value) for value in found]
-        return np.stack(results) if levels.ndim else results[0]
+        found = self.mixture.quantiles(levels.ravel(), *self._where_to_look)
+        return (self._shift + self._factor * found).reshape(*levels.shape, len(self), *self.y_shape)
 
     def quantile_by_row(self, q: Float[np.ndarray, "n *d"]) -> Float[np.ndarray, "n *d"]:
-        found = self.mixture.quantile(np.asarray(q, np.float64).reshape(len(self), -1), *self._where_to_look)
+        levels = np.asarray(q, np.float64).reshape(len(self), 1, -1)
+        found = self.mixture.quantile_by_row(levels, *self._where_to_look)[:, 0]
         return self._shape(self._shift + self._factor * found)
 
     def cdf(self, y: Any) -> Float[np.ndarray, "n *d"]:
@@ -153,6 +152,9 @@ class RegressionPrediction(AbstractNumberPrediction):
     def cdf_at(self, rows: Int[np.ndarray, " m"], points: Float[np.ndarray, "m q *d"]) -> Float[np.ndarray, "m q *d"]:
         standard = ((points - self.y_shift) / self.y_factor).reshape(*points.shape[:2], -1)
         return self.mixture.cdf_at(rows, standard).reshape(points.shape)
+
+    def averaged(self, num: int) -> "RegressionPrediction":
+        return dataclasses.replace(self, mixture=self.mixture.averaged(num))
 
     def scaled(self, factor: float) -> "RegressionPrediction":
         """Every component moved and scaled; `epistemic` and `aleatoric` both grow by the factor squared."""
@@ -164,7 +166,7 @@ class RegressionPrediction(AbstractNumberPrediction):
         if not isinstance(self.mixture.components, Normal):
             return None
         standard = ((y - self.y_shift) / self.y_factor).reshape(len(y), -1)
-        return np.abs(self.y_factor) * self.mixture.by_rows(normal_mixture_crps, standard).reshape(y.shape)
+        return np.abs(self.y_factor) * normal_mixture_crps(self.mixture, standard).reshape(y.shape)
 
     def log_prob(self, y: Any) -> Float[np.ndarray, " n"]:
         """Log density (for counts, log probability) of y at each input, joint over outputs."""

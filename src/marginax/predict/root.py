@@ -5,7 +5,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 _MAX_STEPS = 200
 _TOLERANCE = 1e-9  # relative to the first bracket
@@ -48,6 +48,52 @@ def find_quantile(
 
     ends, values = _widen(function, jnp.stack([low, high]), jnp.stack([-width, width]))
     return _bisect_integers(function, ends) if discrete else _chandrupatla(function, ends, values)
+
+
+def find_smooth_quantile(
+    cdf: Callable[[Array], Array],
+    rough_cdf: Callable[[Array], Array],
+    q: Float[Array, "..."],
+    mean: Float[Array, "*shape"],
+    std: Float[Array, "*shape"],
+) -> tuple[Float[Array, "*shape"], Bool[Array, "*shape"]]:
+    """Where Newton's method ends, and whether that is a quantile: it is not at steps, or without moments.
+
+    Args:
+        cdf: increasing, elementwise.
+        rough_cdf: the same in float32, in which most of the way is gone.
+        q: as in `find_quantile`.
+        mean: the mean.
+        std: the standard deviation.
+    """
+    low, high = mean - std * (jnp.sqrt((1 - q) / q) + 1e-3), mean + std * (jnp.sqrt(q / (1 - q)) + 1e-3)
+    nearest = 4 * jnp.finfo(jnp.float32).eps
+
+    def with_slope(function: Callable[[Array], Array], y: Array) -> tuple[Array, Array]:
+        return jax.jvp(function, (y,), (jnp.ones_like(y),))  # elementwise, so this is the density
+
+    def near(carry: tuple[Array, Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array, Array]:
+        y, low, high, _, count = carry
+        value, slope = with_slope(rough_cdf, y.astype(jnp.float32))
+        low, high = jnp.where(value < q, y, low), jnp.where(value < q, high, y)
+        new = y + (q - value) / slope
+        new = jnp.where((new > low) & (new < high), new, 0.5 * (low + high))
+        return new, low, high, jnp.abs(new - y) > 1e-6 * std + nearest * jnp.abs(y), count + 1
+
+    start = jnp.clip(mean + std * jax.scipy.special.ndtri(q), low, high)
+    carry = start, low, high, jnp.ones_like(start, bool), jnp.zeros((), int)
+    y = jax.lax.while_loop(lambda c: jnp.any(c[3]) & (c[4] < 20), near, carry)[0]
+
+    def polish(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        y, _, count = carry
+        value, slope = with_slope(cdf, y)
+        step = (q - value) / slope
+        sure = (jnp.abs(step) <= 3e-6 * std) & (jnp.abs(value - q) <= 1e-5)  # and squared by the step
+        return y + jnp.where(jnp.isfinite(step), step, 0), sure, count + 1
+
+    carry = y, jnp.zeros_like(y, bool), jnp.zeros((), int)
+    y, sure, _ = jax.lax.while_loop(lambda c: ~jnp.all(c[1]) & (c[2] < 5), polish, carry)
+    return y, sure
 
 
 def _widen(function: Callable[[Array], Array], ends: Array, steps: Array) -> tuple[Array, Array]:

@@ -66,7 +66,8 @@ class Passes(eqx.Module):
         return cls(structure if subset.num_chosen is None else SingleWeights(structure, subset), subset, kind)
 
     def check(self, model: AbstractModel) -> None:
-        """Refuse a model without a network where its layers or outputs are needed."""
+        """Refuse a model without a network where its layers or outputs are needed, and weights that have no order."""
+        self.subset.check(getattr(model, "network", None))
         for name, value, asks in (
             ("structure", self.structure, self.structure.needs_layers),
             ("kind", self.kind, self.kind.needs_outputs),
