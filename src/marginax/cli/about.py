@@ -52,7 +52,7 @@ def demo(
 def methods(quiet: Quiet = False, json: Json = False, debug: Debug = False) -> None:
     """What exists, when to use it, and what it costs."""
     output = Output(quiet, json, debug)
-    with output.speaking():
+    with output.speaking(compiles=False):
         from marginax.infer.catalogue import catalogue
 
         shown = require("rich.table").Table("method", "use it when", "cost")

@@ -1,5 +1,6 @@
 """`marginax fit` and `marginax resume`: from a file of data to a run with scores and a report."""
 
+import ast
 import contextlib
 import shlex
 import sys
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from marginax.cli.output import INTERRUPTED, Debug, Json, Output, Quiet, table
+from marginax.cli.output import INTERRUPTED, Clock, Debug, Json, Output, Quiet, table
 
 Data = Annotated[Path, typer.Argument(help="A table: CSV or the like, with a header.", show_default=False)]
 Target = Annotated[str, typer.Option("--target", "-t", help="The column to predict.", show_default=False)]
@@ -31,6 +32,9 @@ def fit(
     seed: Annotated[int, typer.Option(help="Of the split and of the fit.")] = 0,
     hidden: Annotated[str, typer.Option(help="Widths of the hidden layers.")] = "16,16,16",
     chains: Annotated[int | None, typer.Option(help="Independent runs; else what the method does by itself.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-o", help="NAME=VALUE: a setting of the method; may be repeated.")
+    ] = None,
     level: Annotated[float, typer.Option(help="Probability of intervals.")] = 0.9,
     quiet: Quiet = False,
     json: Json = False,
@@ -41,6 +45,7 @@ def fit(
     Nothing is lost when it is interrupted: `marginax resume` goes on.
     """
     output = Output(quiet, json, debug)
+    clock = Clock()
     with output.speaking():
         from marginax.cli.runs import FIT, HeldOut, fit_of, free_directory, split
 
@@ -51,7 +56,7 @@ def fit(
             output.note(note)
         held_out = split(found.y, task=str(found.task), fraction=test_fraction, seed=seed)
         estimator = kind(
-            method=method,
+            method=with_options(method, option or []),
             hidden=widths(hidden),
             likelihood=given,
             num_chains=chains,
@@ -64,6 +69,7 @@ def fit(
         command = shlex.join(["marginax", *sys.argv[1:]])
         kept = HeldOut(found.x[held_out], found.y[held_out], target, command, data.name, level)
         kept.save(directory)
+        clock.note("start")
         try:
             with _interruptible(directory):
                 estimator.fit(found.x[~held_out], found.y[~held_out], directory=directory / FIT)
@@ -71,7 +77,7 @@ def fit(
             if not fit_of(directory).exists:
                 kept.remove(directory)
         output.note(estimator.reason_)
-        _finish(estimator, kept, directory, output)
+        _finish(estimator, kept, directory, output, clock)
 
 
 def read_with_task(data: Path, target: str, task: str | None, likelihood: str | None) -> tuple[Any, Any, Any]:
@@ -89,14 +95,16 @@ def read_with_task(data: Path, target: str, task: str | None, likelihood: str | 
 def resume(run: RunPath, quiet: Quiet = False, json: Json = False, debug: Debug = False) -> None:
     """Go on with a fit that was interrupted; the result is that of an uninterrupted one."""
     output = Output(quiet, json, debug)
+    clock = Clock()
     with output.speaking():
         from marginax import estimators
         from marginax.cli.runs import FIT, HeldOut
 
         kept = HeldOut.load(run)
+        clock.note("start")
         with _interruptible(run):
             estimator = estimators.resume(run / FIT, progress=output.progress)
-        _finish(estimator, kept, run, output)
+        _finish(estimator, kept, run, output, clock)
 
 
 @contextlib.contextmanager
@@ -117,28 +125,59 @@ def _stopped(directory: Path) -> typer.Exit:
     return typer.Exit(INTERRUPTED)
 
 
-def _finish(estimator: Any, kept: Any, directory: Path, output: Output) -> None:
+def _finish(estimator: Any, kept: Any, directory: Path, output: Output, clock: Clock) -> None:
     """Scores on the held-out rows and the report, or how to go on."""
     from marginax.cli.judging import judge, write_run_report
 
     if not estimator.posterior_.record.finished:
         raise _stopped(directory)
+    clock.note("fit")
     scores = judge(estimator, kept.x, kept.y, kept.level)
+    clock.note("judge")
     report = write_run_report(estimator, kept, directory / "report.html", output)
-    seconds = sum(estimator.posterior_.record.seconds.values())
     for warning in estimator.posterior_.summary().warnings:
         output.note(f"warning: {warning}")
+    clock.note("report")
     values = {
         "run": str(directory),
         "report": str(report),
         "method": estimator.posterior_.record.method,
-        "seconds": seconds,
+        "seconds": clock.total,
+        "seconds_by_part": clock.parts,
         "held_out_rows": len(kept.y),
         "scores": scores.as_json(),
     }
     output.result(values, table(("score", "held out"), scores.rows(), caption=scores.caption))
     if not (output.json or output.quiet):
-        typer.echo(f"fit     {seconds:.1f} s\nrun     {directory}\nreport  {report}")
+        typer.echo(f"time    {clock}\nrun     {directory}\nreport  {report}")
+
+
+def with_options(method: str, options: list[str]) -> Any:
+    """A method by its name with some of its settings, or the name alone.
+
+    >>> with_options("map", ["num_epochs=20"]).num_epochs
+    20
+    """
+    if not options:
+        return method
+    if method == "auto":
+        raise ValueError("--option needs a method to set something of: choose one by --method")
+    import dataclasses
+
+    from marginax.estimators import method_named
+
+    chosen = method_named(method)
+    names = [field.name for field in dataclasses.fields(chosen)]
+    given = {}
+    for text in options:
+        name, equals, value = text.partition("=")
+        if not equals or name not in names:
+            raise ValueError(f"--option must be NAME=VALUE with a name out of {', '.join(names)}, got {text!r}")
+        try:
+            given[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            raise ValueError(f"--option {name} must be a number, True, False or None, got {value!r}") from None
+    return dataclasses.replace(chosen, **given)
 
 
 def widths(text: str) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,31 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on sta
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 INTERRUPTED = 130
+
+
+_BEGAN = time.perf_counter()
+
+
+class Clock:
+    """What a command took, from its first import on, and which part of it how long."""
+
+    def __init__(self):
+        self._last = _BEGAN
+        self.parts: dict[str, float] = {}
+
+    def note(self, part: str) -> None:
+        """A part ends here."""
+        now = time.perf_counter()
+        self.parts[part], self._last = now - self._last, now
+
+    @property
+    def total(self) -> float:
+        """Seconds so far noted."""
+        return sum(self.parts.values())
+
+    def __str__(self) -> str:
+        each = ", ".join(f"{part} {seconds:.1f}" for part, seconds in self.parts.items())
+        return f"{self.total:.1f} s ({each})"
 
 
 @dataclass(frozen=True)
@@ -57,9 +83,17 @@ class Output:
             Console().print(shown)
 
     @contextlib.contextmanager
-    def speaking(self) -> Iterator[None]:
-        """Warnings are notes; an error is one line and exit code 1; Ctrl-C is exit code 130."""
+    def speaking(self, *, compiles: bool = True) -> Iterator[None]:
+        """Warnings are notes; an error is one line and exit code 1; Ctrl-C is exit code 130.
+
+        Args:
+            compiles: whether the command computes something, so that it is worth to keep what is compiled.
+        """
         try:
+            if compiles:
+                from marginax._compilation import use_compilation_cache
+
+                use_compilation_cache()
             with warnings.catch_warnings():
                 warnings.simplefilter("default")
                 warnings.showwarning = lambda message, *_, **__: self.note(f"note: {message}")

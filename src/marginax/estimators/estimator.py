@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from marginax._compilation import use_compilation_cache
 from marginax._extras import require
 from marginax.data import Arrays
 from marginax.estimators.choice import choose_method, method_named
@@ -62,6 +63,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
             y: the target.
             directory: where to keep checkpoints, new or empty, so that `resume(directory)` can go on after a crash.
         """
+        use_compilation_cache()
         files = None if directory is None else estimator_directory(directory)
         if files is not None:
             files.check_vacant()
@@ -96,6 +98,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
             directory: the directory that was given to `fit`.
             progress: show a progress bar; by default when standard error is a terminal.
         """
+        use_compilation_cache()
         estimator = read_estimator(directory, cls)
         estimator.posterior_ = resume(Path(directory) / _RUN, progress=progress)
         return estimator
@@ -110,6 +113,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Any:
         """Read what `save`, or a finished `fit(X, y, directory=...)`, wrote."""
+        use_compilation_cache()
         estimator, files = read_estimator(path, cls), estimator_directory(path)
         estimator.posterior_ = load(files.posterior if files.finished else files.path / _RUN)
         return estimator

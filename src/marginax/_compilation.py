@@ -1,0 +1,52 @@
+"""The second run of a program finds it compiled: JAX's persistent cache, in the user's cache folder."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import jax
+
+VARIABLE = "MARGINAX_CACHE"
+MAX_BYTES = 2**30
+_FOLDER = "jax_compilation_cache_dir"
+_LEAST_SECONDS = 0.1  # of compilation: what is faster is not worth a file
+
+
+def use_compilation_cache() -> Path | None:
+    """Let JAX keep what it compiles, and find it again.
+
+    The command line and the estimators call this. The folder is that of `MARGINAX_CACHE`, or `marginax/compiled` in the
+    user's cache folder; `MARGINAX_CACHE=off` leaves JAX as it is, and so does a cache that was chosen already. It holds
+    1 GiB at most, of what was used last, and processes may share it.
+
+    Returns:
+        The folder; None if nothing was changed.
+    """
+    chosen = os.environ.get(VARIABLE, "")
+    if chosen.lower() in ("off", "0", "no") or getattr(jax.config, _FOLDER) is not None:
+        return None
+    if importlib.util.find_spec("filelock") is None:  # without it JAX can neither bound nor share a cache
+        return None
+    folder = Path(chosen) if chosen else _user_folder() / "marginax" / "compiled"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return None
+    if not os.access(folder, os.W_OK) or (hasattr(os, "getuid") and folder.stat().st_uid != os.getuid()):
+        return None  # of somebody else, whose programs are not ours to run
+    jax.config.update(_FOLDER, str(folder))
+    jax.config.update("jax_compilation_cache_max_size", MAX_BYTES)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST_SECONDS)
+    from jax.experimental.compilation_cache import compilation_cache
+
+    compilation_cache.reset_cache()  # JAX looks for a folder once, at the first compilation
+    return folder
+
+
+def _user_folder() -> Path:
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -1,0 +1,68 @@
+"""The second run finds its programs compiled, wherever they were."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import sys, time
+import numpy as np
+from marginax.estimators import BayesianRegressor
+import jax
+x = np.random.default_rng(0).normal(size=(40, 2))
+if sys.argv[1] == "late":
+    jax.numpy.ones(3).sum().block_until_ready()
+began = time.perf_counter()
+fitted = BayesianRegressor(method="map", hidden=(8,)).fit(x, x[:, 0])
+print(repr(fitted.predict(x).tolist()))
+print(jax.config.jax_compilation_cache_dir)
+"""
+
+
+def run(cache, when="early"):
+    env = {**os.environ, "MARGINAX_CACHE": str(cache)}
+    env.pop("JAX_COMPILATION_CACHE_DIR", None)
+    found = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM, when], capture_output=True, text=True, env=env
+    )
+    assert found.returncode == 0, found.stderr
+    return found.stdout.splitlines()
+
+
+def last_used(cache):
+    return {path.name: path.read_bytes() for path in cache.glob("*-atime")}
+
+
+def test_a_second_process_finds_every_program_and_predicts_the_same(tmp_path):
+    cache = tmp_path / "compiled"
+    first, folder = run(cache)
+    before = last_used(cache)
+    second, _ = run(cache, "late")
+    after = last_used(cache)
+    assert folder == str(cache)
+    assert before
+    assert all(after[name] != used for name, used in before.items())
+    assert first == second
+
+
+def test_one_variable_turns_it_off():
+    assert run("off")[1] == "None"
+
+
+def test_a_damaged_entry_is_compiled_again(tmp_path):
+    cache = tmp_path / "compiled"
+    first, _ = run(cache)
+    for path in cache.glob("*-cache"):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    env = {**os.environ, "MARGINAX_CACHE": str(cache)}
+    found = subprocess.run([sys.executable, "-c", PROGRAM, "early"], capture_output=True, text=True, env=env)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.splitlines()[0] == first
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_is_left_alone(tmp_path):
+    tmp_path.chmod(0o500)
+    assert run(tmp_path / "compiled")[1] == "None"
