@@ -49,7 +49,7 @@ def test_units_do_not_matter_to_standardise(unit, table):
 @pytest.mark.parametrize("unit", [1e300, 1e-300])
 def test_what_cannot_be_represented_is_refused_by_name(unit, table):
     x, y = table
-    with pytest.raises(ValueError, match=r"y reaches .* \(row \d+\): its square cannot be represented"):
+    with pytest.raises(ValueError, match=r"y reaches .* \(row \d+\), whose square cannot be represented"):
         BayesianRegressor(method=QUICK).fit(x, unit * y)
     with pytest.raises(ValueError, match=r"column 'a' of X reaches"):
         BayesianRegressor(method=QUICK).fit(pd.DataFrame(unit * x, columns=["a", "b", "c"]), y)

@@ -4,6 +4,8 @@ from marginax._extras import require
 
 require("typer")
 
+from typing import Annotated
+
 import typer
 
 from marginax.cli.about import demo, doctor, methods, version
@@ -19,6 +21,22 @@ app = typer.Typer(
 )
 for command in (fit, predict, evaluate, compare, report, resume, demo, methods, doctor, version):
     app.command()(command)
+
+
+def _print_version(asked: bool) -> bool:
+    if asked:
+        version()
+        raise typer.Exit
+    return asked
+
+
+@app.callback()
+def _options(
+    show: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print versions and end.")
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:

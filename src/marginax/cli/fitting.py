@@ -18,6 +18,7 @@ Task = Annotated[str | None, typer.Option(help="regression or classification; el
 Likelihood = Annotated[
     str | None, typer.Option("--likelihood", "-l", help="gaussian, student_t, poisson, ...; else that of the task.")
 ]
+Ignore = Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")]
 RunPath = Annotated[Path, typer.Argument(help="A directory that `marginax fit` made.", show_default=False)]
 
 
@@ -28,6 +29,7 @@ def fit(
     likelihood: Likelihood = None,
     out: Annotated[Path | None, typer.Option(help="Directory of the run, new or empty; else DATA-run.")] = None,
     task: Task = None,
+    ignore: Ignore = None,
     test_fraction: Annotated[float, typer.Option(help="Rows to hold out, at random, to judge by.")] = 0.2,
     seed: Annotated[int, typer.Option(help="Of the split and of the fit.")] = 0,
     hidden: Annotated[str, typer.Option(help="Widths of the hidden layers.")] = "16,16,16",
@@ -51,7 +53,7 @@ def fit(
 
         if not 0 < level < 1:
             raise ValueError(f"--level must be strictly between 0 and 1, got {level:g}")
-        kind, given, found = read_with_task(data, target, task, likelihood)
+        kind, given, found = read_with_task(data, target, task, likelihood, ignore)
         for note in found.notes:
             output.note(note)
         held_out = split(found.y, task=str(found.task), fraction=test_fraction, seed=seed)
@@ -80,7 +82,9 @@ def fit(
         _finish(estimator, kept, directory, output, clock)
 
 
-def read_with_task(data: Path, target: str, task: str | None, likelihood: str | None) -> tuple[Any, Any, Any]:
+def read_with_task(
+    data: Path, target: str, task: str | None, likelihood: str | None, ignore: list[str] | None = None
+) -> tuple[Any, Any, Any]:
     """The kind of estimator, the likelihood that was named, if any, and the table; the likelihood may tell the task."""
     from marginax.data import read_table
     from marginax.estimators import BayesianClassifier, BayesianRegressor, likelihood_named
@@ -88,7 +92,7 @@ def read_with_task(data: Path, target: str, task: str | None, likelihood: str | 
     given = None if likelihood is None else likelihood_named(likelihood)
     if task is None and given is not None:
         task = "classification" if given.outcome(1).is_class else "regression"
-    found = read_table(data, target, task=task)
+    found = read_table(data, target, task=task, ignore=ignore or ())
     return (BayesianRegressor if found.task == "regression" else BayesianClassifier), given, found
 
 

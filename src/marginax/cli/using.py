@@ -11,6 +11,7 @@ from marginax.cli.fitting import RunPath
 from marginax.cli.output import Debug, Json, Output, Quiet, table
 
 _BLOCK = 4096
+_DIGITS = "%.8g"
 Level = Annotated[float | None, typer.Option(help="Probability of intervals; else that of the fit.")]
 
 
@@ -23,28 +24,34 @@ def predict(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Predict new rows: a CSV with mean, standard deviation and interval, or probabilities, label and entropy."""
+    """Predict new rows: a CSV with mean, standard deviation and interval, or probabilities, label and entropy.
+
+    Columns that the fit does not use (names, numbers of rows) come first, as they are.
+    """
     output = Output(quiet, json, debug)
     with output.speaking():
         from marginax.cli.runs import HeldOut
+        from marginax.data import read_table
 
         kept = HeldOut.load(run)
         estimator = _load(run)
-        rows = _read(data, estimator)
+        found = read_table(data)
+        rows = found.select(estimator.feature_names_in_)
+        others = found.x.drop(columns=[*rows.columns, *({kept.target} & set(found.x.columns))])  # who the rows are
         parts = []
         with output.counting("predict", len(rows)) as advance:
             for start in range(0, len(rows), _BLOCK):
                 part = rows.iloc[start : start + _BLOCK]
                 parts.append(_columns(estimator, part, kept.level if level is None else level))
                 advance(len(part))
-        found = require("pandas").concat(parts, ignore_index=True)
+        found = require("pandas").concat([others, require("pandas").concat(parts, ignore_index=True)], axis=1)
         if out is not None:
-            found.to_csv(out, index=False)
+            found.to_csv(out, index=False, float_format=_DIGITS)
             output.result({"rows": len(found), "out": str(out)}, f"{len(found):,} predictions in {out}")
         elif json:
             output.result({"rows": len(found), "predictions": found.to_dict("records")}, "")
         else:
-            found.to_csv(sys.stdout, index=False)
+            found.to_csv(sys.stdout, index=False, float_format=_DIGITS)
 
 
 def evaluate(
@@ -102,12 +109,6 @@ def _load(run: Path) -> Any:
     if not fit_of(run).finished:
         raise FileError(f"{run} is not finished: `marginax resume {run}` goes on")
     return estimators.load(run / FIT)
-
-
-def _read(data: Path, estimator: Any) -> Any:
-    from marginax.data import read_table
-
-    return read_table(data).select(estimator.feature_names_in_)
 
 
 def _columns(estimator: Any, rows: Any, level: float) -> Any:

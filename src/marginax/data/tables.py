@@ -5,6 +5,7 @@ import difflib
 import os
 import re
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ def read_table(
     target: str | None = None,
     *,
     task: str | None = None,
+    ignore: Sequence[str] = (),
     separator: str | None = None,
     encoding: str | None = None,
     decimal: str | None = None,
@@ -73,6 +75,7 @@ def read_table(
         path: the file.
         target: name of the column to predict; without one all columns are returned as they are.
         task: "regression" or "classification"; by default, what the target looks like.
+        ignore: names of columns to leave out.
         separator: in place of the one found.
         encoding: in place of the one found.
         decimal: decimal mark in place of the one found.
@@ -100,11 +103,14 @@ def read_table(
         notes.append("Numbers have decimal commas.")
     if dialect.header is None:
         notes.append(f"There is no header: columns are named {frame.columns[0]!r} to {frame.columns[-1]!r}.")
-    if target is not None and target not in frame.columns:
-        shown = ", ".join(map(repr, frame.columns[:20])) + (", ..." if len(frame.columns) > 20 else "")
-        near = _nearest(target, list(frame.columns))
-        raise ValueError(f"target {target!r} is no column of {path}{near}; it has {shown}")
-    frame = _convert(frame, notes)
+    for what, name in (("target", target), *(("ignore", name) for name in ignore)):
+        if name is not None and name not in frame.columns:
+            shown = ", ".join(map(repr, frame.columns[:20])) + (", ..." if len(frame.columns) > 20 else "")
+            near = _nearest(name, list(frame.columns))
+            raise ValueError(f"{what} {name!r} is no column of {path}{near}; it has {shown}")
+    if target in ignore:
+        raise ValueError(f"ignore must not hold the target, got {target!r}")
+    frame = _convert(frame.drop(columns=list(ignore)), notes)
     if target is None:
         return Table(frame, None, None, tuple(notes))
     frame = _with_target(frame, target)

@@ -117,16 +117,23 @@ class ColumnEncoder(eqx.Module):
         plain = _plain(table, self.names, self.kinds)
         numbers, texts = _places(self.kinds)
         rng = np.random.default_rng(0)
-        filled = plain.loc[plain.index.repeat(NUM_TYPICAL)].reset_index(drop=True)
-        found = False
+        draws: dict[str, tuple[np.ndarray, list[np.ndarray]]] = {}
         for i, values, had in zip(numbers, self.typical, self.has_missing, strict=True):
             gaps = plain[str(i)].isna().to_numpy() & (not had)
-            found |= _fill(filled, str(i), gaps, [rng.permutation(values) for _ in range(int(gaps.sum()))])
+            draws[str(i)] = gaps, [rng.permutation(values) for _ in range(gaps.sum())]
         for i, values, shares in zip(texts, self.categories, self.shares, strict=True):
             gaps = ~plain[str(i)].isin(values).to_numpy() & (sum(shares) > 1 - 1e-9)  # else rare values were all alike
-            draws = [rng.choice(np.array(values, object), NUM_TYPICAL, p=shares) for _ in range(int(gaps.sum()))]
-            found |= _fill(filled, str(i), gaps, draws)
-        return self._encode(filled).reshape(len(plain), NUM_TYPICAL, -1) if found else None
+            draws[str(i)] = (
+                gaps,
+                [rng.choice(np.array(values, object), NUM_TYPICAL, p=shares) for _ in range(gaps.sum())],
+            )
+        if not any(found for _, found in draws.values()):
+            return None
+        filled = plain.loc[plain.index.repeat(NUM_TYPICAL)].reset_index(drop=True)
+        for name, (gaps, found) in draws.items():
+            if found:
+                filled.loc[np.repeat(gaps, NUM_TYPICAL), name] = np.concatenate(found)
+        return self._encode(filled).reshape(len(plain), NUM_TYPICAL, -1)
 
     def _encode(self, plain: Frame) -> Float[np.ndarray, "n d"]:
         encoded = np.array(self._fitted().transform(plain), np.float64)
@@ -264,13 +271,6 @@ def _number_moments(values: Float[np.ndarray, " n"], name: str) -> tuple[float, 
 def _shares(values: Series, categories: tuple[str, ...]) -> tuple[float, ...]:
     counts = values.value_counts(normalize=True)
     return tuple(float(counts[value]) for value in categories)
-
-
-def _fill(table: Frame, name: str, gaps: np.ndarray, values: list[np.ndarray]) -> bool:
-    """Put values into the copies of the rows that have gaps."""
-    if values:
-        table.loc[np.repeat(gaps, NUM_TYPICAL), name] = np.concatenate(values)
-    return bool(values)
 
 
 def _categories(values: Series) -> tuple[str, ...]:
