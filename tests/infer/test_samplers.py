@@ -1,5 +1,7 @@
 """Samplers against exact posteriors, in Monte Carlo standard errors; hard ones are matched or flagged."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -169,7 +171,14 @@ def test_sampler_recovers_more_posteriors(name, problem):
     method = ALL[name]
     if name == "MCLMC" and problem is MORE["one tanh unit"]:
         method = MCLMC(3000, 2500, thin=60, energy_variance=1e-5)  # uneven: see the next test
-    testing.check_moments(method, problem, num_chains=16)
+    testing.check_moments(careful(method, problem), problem, num_chains=16)
+
+
+def careful(method, problem):
+    """Where a saturated unit leaves a narrow region, steps of the usual size miss it, and a tenth of the variance."""
+    if problem.name.startswith("tanh_network") and isinstance(method, NUTS | HMC | AdjustedMCLMC):
+        return dataclasses.replace(method, target_acceptance=0.99)
+    return method
 
 
 @pytest.mark.slow
@@ -222,7 +231,7 @@ def test_sampler_recovers_harder_posteriors_or_says_that_it_did_not(name, proble
         posterior = mx.fit(problem.model, problem.data, PATIENT[name], key=0, num_chains=8)
         assert "chains disagree" in str(posterior.summary())
         return
-    testing.check_moments(PATIENT[name], problem, num_chains=8)
+    testing.check_moments(careful(PATIENT[name], problem), problem, num_chains=8)
 
 
 @pytest.mark.parametrize(
