@@ -9,16 +9,15 @@ import equinox as eqx
 import jax
 import pytest
 
-from marginax._compilation import VARIABLE, use_compilation_cache
+from marginax._compilation import VARIABLE
 
 _TESTS = count()
 _MAPS = Path("/proc/self/maps")
 
 
 def pytest_configure(config):
-    """Workers, and the processes that tests start, share what they compile: in a folder of this checkout."""
-    os.environ.setdefault(VARIABLE, str(config.rootpath / ".pytest_cache" / "compiled"))
-    use_compilation_cache()
+    """Tests compile for themselves, and leave the user's cache alone."""
+    os.environ[VARIABLE] = "off"
 
 
 @pytest.fixture(autouse=True)

@@ -51,6 +51,7 @@ def test_one_variable_turns_it_off():
     assert run("off")[1] == "None"
 
 
+@pytest.mark.slow
 def test_a_damaged_entry_is_compiled_again(tmp_path):
     cache = tmp_path / "compiled"
     first, _ = run(cache)

@@ -1,6 +1,5 @@
 """The second run of a program finds it compiled: JAX's persistent cache, in the user's cache folder."""
 
-import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -26,7 +25,9 @@ def use_compilation_cache() -> Path | None:
     chosen = os.environ.get(VARIABLE, "")
     if chosen.lower() in ("off", "0", "no") or getattr(jax.config, _FOLDER) is not None:
         return None
-    if importlib.util.find_spec("filelock") is None:  # without it JAX can neither bound nor share a cache
+    try:
+        import filelock  # noqa: F401  # with which JAX bounds a cache and shares it among processes
+    except ModuleNotFoundError:
         return None
     folder = Path(chosen) if chosen else _user_folder() / "marginax" / "compiled"
     try:

@@ -40,7 +40,14 @@ def test_the_first_pattern_decides_in_and_out_of_jit(name):
         assert jax.tree.structure(draw(model, params, jax.random.key(0))) == jax.tree.structure(params)
 
 
-@pytest.mark.parametrize("method", [mx.infer.MAP(num_epochs=3), mx.infer.NUTS(5, 5), mx.infer.VI(num_epochs=3)])
+@pytest.mark.parametrize(
+    "method",
+    [
+        mx.infer.MAP(num_epochs=3),
+        pytest.param(mx.infer.NUTS(5, 5), marks=pytest.mark.slow),
+        pytest.param(mx.infer.VI(num_epochs=3), marks=pytest.mark.slow),
+    ],
+)
 def test_rules_with_mixed_hyperpriors_are_fitted_and_stored(method, tmp_path):
     x = np.random.default_rng(0).normal(size=(20, 3))
     model = model_with(ByPath(RULES["learned and not"]))
@@ -113,7 +120,7 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [n if n == "equinox" else pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS])
 @pytest.mark.parametrize("subset", [mx.All(), mx.LastLayer()])
 def test_a_trained_network_is_a_start(name, subset):
     x = np.random.default_rng(0).normal(size=(20, 3))
