@@ -11,7 +11,6 @@ from marginax.cli.fitting import RunPath
 from marginax.cli.output import Debug, Json, Output, Quiet, table
 
 _BLOCK = 4096
-_DIGITS = "%.8g"
 Level = Annotated[float | None, typer.Option(help="Probability of intervals; else that of the fit.")]
 
 
@@ -44,14 +43,15 @@ def predict(
                 part = rows.iloc[start : start + _BLOCK]
                 parts.append(_columns(estimator, part, kept.level if level is None else level))
                 advance(len(part))
-        found = require("pandas").concat([others, require("pandas").concat(parts, ignore_index=True)], axis=1)
+        predicted = require("pandas").concat(parts, ignore_index=True)
+        found = require("pandas").concat([others, predicted], axis=1)
         if out is not None:
-            found.to_csv(out, index=False, float_format=_DIGITS)
+            found.to_csv(out, index=False)
             output.result({"rows": len(found), "out": str(out)}, f"{len(found):,} predictions in {out}")
         elif json:
             output.result({"rows": len(found), "predictions": found.to_dict("records")}, "")
         else:
-            found.to_csv(sys.stdout, index=False, float_format=_DIGITS)
+            found.to_csv(sys.stdout, index=False)
 
 
 def evaluate(
@@ -122,15 +122,13 @@ def _columns(estimator: Any, rows: Any, level: float) -> Any:
         columns: dict[str, Any] = {"label": estimator.classes_[prediction.labels], "probability": prediction.confidence}
         columns |= {"entropy": prediction.entropy, "epistemic": prediction.epistemic, "aleatoric": prediction.aleatoric}
         columns |= {f"p({name})": prediction.probs[:, i] for i, name in enumerate(estimator.classes_)}
-        return require("pandas").DataFrame(columns)
-    lower, upper = prediction.interval(level)
-    return require("pandas").DataFrame(
-        {
-            "mean": prediction.mean,
-            "std": prediction.std,
-            "lower": lower,
-            "upper": upper,
-            "epistemic": np.sqrt(prediction.epistemic),
-            "aleatoric": np.sqrt(prediction.aleatoric),
-        }
-    )
+    else:
+        lower, upper = prediction.interval(level)
+        columns = {"mean": prediction.mean, "std": prediction.std, "lower": lower, "upper": upper}
+        columns |= {name: np.sqrt(getattr(prediction, name)) for name in ("epistemic", "aleatoric")}
+    return require("pandas").DataFrame({name: _with_few_digits(values) for name, values in columns.items()})
+
+
+def _with_few_digits(values: Any) -> Any:
+    """Floats to the eight digits that they are good for; labels as they are."""
+    return [float(f"{value:.8g}") for value in values] if values.dtype.kind == "f" else values

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 from marginax.files import register
 
 LARGEST = 1e100  # beyond it, and below its inverse, squares are near the end of float64
-_FAR = 1e3  # how much wider than its middle half a column may be before a few values are said to rule it
+_FAR = 1e3  # times the width of its middle 80% that a value may lie from the median before it is said to rule a column
 
 
 @register("data/scaling")
@@ -97,7 +97,7 @@ def warn_of_far_values(values: Float[np.ndarray, " n"], name: str, *, stacklevel
 
 
 def far_values(values: Float[np.ndarray, " n"]) -> np.ndarray:
-    """Rows of values that are some thousand times as far from the median as the middle 90% are wide.
+    """Rows of values that are a thousand times as far from the median as the middle 80% are wide, or farther.
 
     >>> far_values(np.array([0.1, -0.4, 1e12, 0.3, 0.2, -0.1, 0.0, 0.25, -0.2, 0.15, 0.05]))
     array([2])
