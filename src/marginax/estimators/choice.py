@@ -15,14 +15,48 @@ same test rows of concrete, yacht, energy and wine, so the figures flatter them:
 
 import inspect
 import re
+import time
+from typing import Any
 
-from marginax.infer import MAP, MILE, AbstractMethod, DeepEnsemble
+import equinox as eqx
+
+from marginax.data import Arrays
+from marginax.estimators.stack import Candidate, Stack, linear_candidate, process_candidate, stack
+from marginax.infer import MAP, MILE, AbstractHook, AbstractMethod, DeepEnsemble, TimeLimit, fit
 from marginax.infer.catalogue import catalogue
-from marginax.model import likelihoods
+from marginax.model import Model, likelihoods
 from marginax.model.likelihoods import AbstractLikelihood
+from marginax.posterior import AbstractPosterior
 
 TEN_CHAINS, FOUR_CHAINS = 2_000_000, 6_000_000  # rows times weights that take about a minute
 MANY_ROWS = 100_000
+STACK_ROWS, PROCESS_ROWS = 10_000, 1_000  # more say enough for a network; a process of more rows takes minutes
+_MEMBERS_JUDGED = 4
+_LEAST_SECONDS = 30  # to compare and then fit
+
+
+class Budget:
+    """Seconds for all that a fit does.
+
+    Args:
+        seconds: None if there is no limit.
+    """
+
+    def __init__(self, seconds: Any):
+        if seconds is not None and not (isinstance(seconds, int | float) and seconds > 0):
+            raise ValueError(f"time_limit must be a number of seconds > 0, or None, got {seconds!r}")
+        self.seconds, self.began = seconds, time.monotonic()
+
+    def hooks(self, share: float = 1.0) -> tuple[AbstractHook, ...]:
+        """What ends a fit when its share of the time that is left has gone."""
+        if self.seconds is None:
+            return ()
+        return (TimeLimit(max(1.0, share * (self.seconds - (time.monotonic() - self.began)))),)
+
+    @property
+    def allows_comparison(self) -> bool:
+        """Whether there is time to compare candidates before the fit."""
+        return self.seconds is None or self.seconds >= _LEAST_SECONDS
 
 
 def method_named(name: str) -> AbstractMethod:
@@ -81,3 +115,38 @@ def choose_method(num_rows: int, num_weights: int) -> tuple[AbstractMethod, str]
         f"DeepEnsemble of {method.num_members}: {size} are too many for chains that see all rows, so the networks are "
         "trained on batches."
     )
+
+
+def choose_stack(
+    model: Model, data: Arrays, method: AbstractMethod, budget: Budget, seed: int
+) -> tuple[Stack | None, str]:
+    """Candidates beside the network, weighed on held-out rows, and the story in a sentence.
+
+    Args:
+        model: the network, with the default likelihood of its outcome.
+        data: all rows.
+        method: that the network will be fitted by.
+        budget: of time.
+        seed: of folds and fits.
+    """
+    if data.num_examples > STACK_ROWS:
+        return None, "With so many rows it was not compared with simpler models."
+    if not budget.allows_comparison:
+        return None, f"There was no time to compare it with simpler models (time_limit below {_LEAST_SECONDS} s)."
+    assert isinstance(method, MILE | DeepEnsemble)
+    small = eqx.tree_at(lambda m: m.num_members, method, _MEMBERS_JUDGED)
+    is_number = model.likelihood.outcome(1).is_number
+
+    def fit_network(data: Arrays, seed: int) -> AbstractPosterior:
+        return fit(model, data, small, key=seed, hooks=budget.hooks(0.15), progress=False)
+
+    others = [
+        linear_candidate(None if is_number else model.likelihood, model.output_size(data.x.shape[1:], data.x.dtype))
+    ]
+    if is_number and data.num_examples <= PROCESS_ROWS:
+        others.append(process_candidate())
+    found = stack(Candidate("network", fit_network), others, data, seed)
+    names = " and ".join(each.name for each in others)
+    if found is None:
+        return None, f"On held-out rows it was better alone than mixed with {names}."
+    return found, f"Mixed by their densities of held-out rows: {found.describe()}."

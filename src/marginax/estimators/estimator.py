@@ -15,12 +15,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from marginax._compilation import use_compilation_cache
 from marginax._extras import require
 from marginax.data import Arrays
-from marginax.estimators.choice import choose_method, method_named
+from marginax.estimators.choice import Budget, choose_method, choose_stack, method_named
 from marginax.estimators.columns import ColumnEncoder
 from marginax.estimators.storage import estimator_directory, pack, parts_of, read_estimator, unpack
 from marginax.files import Parts
 from marginax.infer import AbstractMethod, fit, resume
-from marginax.model import AbstractModel, Model, priors
+from marginax.model import AbstractModel, Model
 from marginax.model.likelihoods import AbstractLikelihood
 from marginax.nets import MLP
 from marginax.posterior import AbstractPosterior, load
@@ -43,6 +43,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         likelihood: Any = None,
         prior: Any = None,
         num_chains: Any = None,
+        time_limit: Any = None,
         random_state: Any = 0,
         progress: Any = False,
     ):
@@ -52,6 +53,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         self.likelihood = likelihood
         self.prior = prior
         self.num_chains = num_chains
+        self.time_limit = time_limit
         self.random_state = random_state
         self.progress = progress
 
@@ -67,9 +69,13 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         files = None if directory is None else estimator_directory(directory)
         if files is not None:
             files.check_vacant()
-        seed = as_seed(self.random_state)
+        seed, budget = as_seed(self.random_state), Budget(self.time_limit)
         model, data = self._begin(X, y, seed)
         self.method_, self.reason_ = self._choose(data.num_examples, model)
+        self.stack_ = None
+        if self.method == "auto" and self.likelihood is None:
+            self.stack_, story = choose_stack(model, data, self.method_, budget, seed)
+            self.reason_ = f"{self.reason_} {story}"
         if files is not None:
             files.create(parts_of(self))
         self.posterior_ = fit(
@@ -78,6 +84,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
             self.method_,
             key=seed,
             num_chains=self.num_chains,
+            hooks=budget.hooks(),
             directory=None if files is None else files.path / _RUN,
             progress=self.progress,
         )
@@ -190,8 +197,8 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
             activation = getattr(jax.nn, activation)
         hidden = [self.hidden] if isinstance(self.hidden, int | np.integer) else self.hidden
         widths = tuple(int(width) if isinstance(width, np.integer) else width for width in hidden)
-        network = MLP(in_size, widths, out_size, activation=activation, key=seed)
-        return Model(network, likelihood, priors.Normal(scale=1.0) if self.prior is None else self.prior)
+        network = MLP(in_size, widths, out_size, activation=activation, linear=True, key=seed)
+        return Model(network, likelihood, self.prior)
 
     def _choose(self, num_rows: int, model: Model) -> tuple[AbstractMethod, str]:
         if isinstance(self.method, AbstractMethod):
@@ -214,7 +221,8 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         num = len(x)
         padded = max(_LEAST_ROWS, 1 << (num - 1).bit_length()) if num <= _MOST_ROWS else num
         posterior: AbstractPosterior = self.posterior_
-        prediction = posterior.predict(np.pad(x, ((0, padded - num), (0, 0)), mode="edge"))
+        rows = np.pad(x, ((0, padded - num), (0, 0)), mode="edge")
+        prediction = posterior.predict(rows) if self.stack_ is None else self.stack_.predict(posterior, rows)
         return prediction if padded == num else prediction[:num]
 
     def _blocks(self, X: Any) -> Iterator[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from marginax.files import FileError, RunDirectory, decode, encode, register
 
-_FITTED = {"classes_", "encoder_", "feature_names_in_", "method_", "n_features_in_", "reason_"}
+_FITTED = {"classes_", "encoder_", "feature_names_in_", "method_", "n_features_in_", "reason_", "stack_"}
 
 
 @register("table/items")
@@ -50,6 +50,7 @@ def read_estimator(path: str | os.PathLike[str], cls: type) -> Any:
     if name not in kinds:
         raise FileError(f"{path} holds a {name!r:.80}, not a {cls.__name__}")
     estimator = kinds[name]()
+    estimator.stack_ = None  # files are older than it
     if unknown := sorted(set(state) - _FITTED - set(estimator.get_params())):
         raise FileError(f"{path} holds a {name} with unknown attributes: {', '.join(unknown)[:80]}")
     vars(estimator).update({name: _restored(value) for name, value in state.items()})

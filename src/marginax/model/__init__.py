@@ -3,6 +3,7 @@
 from marginax.model import likelihoods, priors
 from marginax.model.abstract import AbstractModel, require_network
 from marginax.model.density import Density
+from marginax.model.gaussian_process import GaussianProcess
 from marginax.model.model import Model, Params
 from marginax.model.outcome import Outcome
 from marginax.model.subset import AbstractSubset, All, LargestVariance, LastLayer, Paths
@@ -12,6 +13,7 @@ __all__ = [
     "AbstractSubset",
     "All",
     "Density",
+    "GaussianProcess",
     "LargestVariance",
     "LastLayer",
     "Model",

@@ -27,6 +27,8 @@ class MLP(eqx.Module):
         activation: jax.nn.relu, gelu, tanh, sigmoid (logistic), silu or another elementwise function.
         dropout: probability of dropping a hidden unit, in [0, 1).
         norm: a normalisation layer class for hidden layers, such as eqx.nn.LayerNorm, or None.
+        linear: whether to add a linear function of the inputs to the outputs, which starts at zero: what is linear
+            needs no hidden units then.
         initialiser: of the weights; by default it follows the activation. Biases start at 0.
         key: seed or JAX key.
 
@@ -34,6 +36,7 @@ class MLP(eqx.Module):
     (1,)
     """
 
+    linear: eqx.nn.Linear | None = eqx.field(default=None, kw_only=True)  # first: the last layer is one of `layers`
     layers: tuple[eqx.nn.Linear, ...]
     norms: tuple[eqx.Module, ...]
     activation: Callable[[Array], Array] = eqx.field(static=True)
@@ -49,6 +52,7 @@ class MLP(eqx.Module):
         activation: Callable[[Array], Array] = jax.nn.relu,
         dropout: float = 0.0,
         norm: type[eqx.nn.LayerNorm] | type[eqx.nn.RMSNorm] | None = None,
+        linear: bool = False,
         initialiser: Initialiser | None = None,
         key: Key,
     ):
@@ -67,6 +71,7 @@ class MLP(eqx.Module):
         self.norms = tuple(norm(size) for size in hidden) if norm is not None else ()
         sizes = (in_size, *hidden, out_size)
         self.layers = _linear_layers(self.initialiser, sizes, as_key(key))
+        self.linear = _zero_layer(in_size, out_size) if linear else None
 
     def __call__(self, x: Float[Array, " in_size"], *, key: Array | None = None) -> Float[Array, " out_size"]:
         """Outputs of one example."""
@@ -85,6 +90,7 @@ class MLP(eqx.Module):
         return [jax.random.bernoulli(k, 1.0 - self.dropout, shape) for k, shape in zip(keys, shapes, strict=True)]
 
     def _forward(self, x: Float[Array, " in_size"], kept: list[Bool[Array, "..."]]) -> Float[Array, " out_size"]:
+        straight = None if self.linear is None else self.linear(x)
         for i, layer in enumerate(self.layers[:-1]):
             x = layer(x)
             if self.norms:
@@ -92,7 +98,8 @@ class MLP(eqx.Module):
             x = self.activation(x)
             if kept:
                 x = jnp.where(kept[i], x / (1.0 - self.dropout), 0.0)
-        return self.layers[-1](x)
+        curved = self.layers[-1](x)
+        return curved if straight is None else curved + straight
 
     @property
     def stochastic(self) -> bool:
@@ -102,7 +109,17 @@ class MLP(eqx.Module):
     def reinitialise(self, key: Key) -> "MLP":
         """The same architecture with fresh weights."""
         sizes = (*(int(layer.in_features) for layer in self.layers), int(self.layers[-1].out_features))
-        return eqx.tree_at(lambda net: net.layers, self, _linear_layers(self.initialiser, sizes, as_key(key)))
+        fresh = eqx.tree_at(lambda net: net.layers, self, _linear_layers(self.initialiser, sizes, as_key(key)))
+        return (
+            fresh
+            if self.linear is None
+            else eqx.tree_at(lambda net: net.linear, fresh, _zero_layer(sizes[0], sizes[-1]))
+        )
+
+
+def _zero_layer(n_in: int, n_out: int) -> eqx.nn.Linear:
+    empty = eqx.filter_eval_shape(eqx.nn.Linear, n_in, n_out, use_bias=False, key=jax.random.key(0))
+    return eqx.tree_at(lambda layer: layer.weight, empty, jnp.zeros((n_out, n_in)))
 
 
 @eqx.filter_jit
