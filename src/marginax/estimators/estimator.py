@@ -20,7 +20,7 @@ from marginax.estimators.columns import ColumnEncoder
 from marginax.estimators.storage import estimator_directory, pack, parts_of, read_estimator, unpack
 from marginax.files import Parts
 from marginax.infer import AbstractMethod, fit, resume
-from marginax.model import AbstractModel, Model
+from marginax.model import AbstractModel, Model, priors
 from marginax.model.likelihoods import AbstractLikelihood
 from marginax.nets import MLP
 from marginax.posterior import AbstractPosterior, load
@@ -198,7 +198,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         hidden = [self.hidden] if isinstance(self.hidden, int | np.integer) else self.hidden
         widths = tuple(int(width) if isinstance(width, np.integer) else width for width in hidden)
         network = MLP(in_size, widths, out_size, activation=activation, linear=True, key=seed)
-        return Model(network, likelihood, self.prior)
+        return Model(network, likelihood, _default_prior() if self.prior is None else self.prior)
 
     def _choose(self, num_rows: int, model: Model) -> tuple[AbstractMethod, str]:
         if isinstance(self.method, AbstractMethod):
@@ -231,6 +231,11 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         table = self._table(X, fitting=False)
         for start in range(0, len(table), _MOST_ROWS):
             yield self._predict_table(table.iloc[start : start + _MOST_ROWS])
+
+
+def _default_prior() -> priors.AbstractPrior:
+    """That of `mx.Model`, and a line whose slope is of the size of the target: hidden units do the rest."""
+    return priors.ByPath({"linear/*": priors.Normal(priors.FanIn(1.0))}, default=priors.default_prior())
 
 
 def as_seed(random_state: Any) -> int:

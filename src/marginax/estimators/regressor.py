@@ -25,7 +25,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         activation: a name such as "relu", "tanh" or "gelu", or a function.
         likelihood: from `mx.likelihoods`; by default a Gaussian whose scale the network gives, too. It is that of the
             standardised targets, except for Poisson, which counts.
-        prior: from `mx.priors`; by default a standard normal for every weight.
+        prior: from `mx.priors`; by default that of `mx.Model`, and a narrower one for the linear part of the network.
         num_chains: independent runs; by default what the method does by itself.
         random_state: int seed, `numpy.random.RandomState`, or None for another result every time.
         progress: show a progress bar; None shows it when standard error is a terminal.

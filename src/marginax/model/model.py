@@ -13,7 +13,7 @@ from marginax.data import AbstractSource, Arrays, Batch, as_arrays
 from marginax.files import register
 from marginax.model.abstract import AbstractModel, same_shapes
 from marginax.model.likelihoods import AbstractLikelihood
-from marginax.model.priors import AbstractPrior, Leaf, Normal
+from marginax.model.priors import AbstractPrior, Leaf, default_prior
 from marginax.model.subset import AbstractSubset, All
 from marginax.nets import AbstractNoise, Perturbed, as_network, call_batched, fan_in, is_weight, reinitialise, takes_key
 
@@ -34,7 +34,7 @@ class Model(AbstractModel):
     Args:
         network: an Equinox module called per example, a Flax NNX module, or a pair (params, apply_fn).
         likelihood: from `mx.likelihoods`.
-        prior: from `mx.priors`; by default normal, scaled by fan-in.
+        prior: from `mx.priors`; by default normal, with a scale of 4 / sqrt(fan-in).
         subset: which weights are random; the others stay as they are in `network`.
 
     >>> import marginax as mx
@@ -59,7 +59,7 @@ class Model(AbstractModel):
         """Check that the pieces are what they should be; the data are checked when they come."""
         self.network = as_network(network)
         self.likelihood = likelihood
-        self.prior = Normal() if prior is None else prior
+        self.prior = default_prior() if prior is None else prior
         self.subset = All() if subset is None else subset
         for name, value, kind in (
             ("likelihood", self.likelihood, AbstractLikelihood),

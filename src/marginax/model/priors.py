@@ -1,7 +1,7 @@
 """Priors: what we believe about weights before data.
 
 A prior gives the log density of one leaf (one weight matrix, one bias) at a time, so that it can be chosen per leaf
-with `ByPath`. Scales are a number, `FanIn()` (the default: weights shrink with the width of their layer, so that
+with `ByPath`. Scales are a number, `FanIn(gain)` (the default: weights shrink with the width of their layer, so that
 functions stay on the same scale whatever the width), or a distribution: then the scale is a hyperparameter that is
 inferred with the weights, one per leaf.
 """
@@ -44,6 +44,7 @@ __all__ = [
     "Rescaled",
     "ScaleMixture",
     "StudentT",
+    "default_prior",
 ]
 
 
@@ -137,7 +138,8 @@ class Normal(AbstractScaled):
     r"""Independent $N(0, s^2)$ on every weight; with MAP this is weight decay.
 
     Args:
-        scale: $s$: a number, `FanIn()` (default), or a distribution (a hyperprior).
+        scale: $s$: a number, `FanIn()` (default), or a distribution (a hyperprior). The default of `mx.Model` is
+            wider, `FanIn(4.0)`.
 
     >>> float(Normal(scale=2.0).log_prob(jnp.zeros(3), Leaf("bias", (3,), None), {}).round(4))
     -4.8362
@@ -154,6 +156,16 @@ class Normal(AbstractScaled):
     def expected_log_prob(self, mean: Array, scale: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
         """The log density at the mean, less what the spread costs."""
         return _expected_normal(mean, scale, _scale_at(self.scale, leaf, hyper))
+
+
+def default_prior() -> Normal:
+    r"""What `mx.Model` and the estimators believe unless told otherwise: normal, with a scale of 4 / sqrt(fan-in).
+
+    Chosen on validation rows of two moons, a sine and eight tables, none of them reported: with a gain of 1 or 2 all
+    methods underfit the first two, below 4 mean-field posteriors of the sine fall back to the prior, and tables are
+    indifferent between 2 and 4.
+    """
+    return Normal(FanIn(4.0))
 
 
 @register("prior/laplace")

@@ -45,5 +45,5 @@ def glorot() -> Initialiser:
 
 
 def lecun() -> Initialiser:
-    """Unit gain on the fan-in: the same scale as the default prior."""
+    """Unit gain on the fan-in."""
     return Initialiser(1.0)
