@@ -69,7 +69,7 @@ def test_no_candidate_sees_the_rows_that_it_is_judged_by():
 def test_many_columns_and_few_rows_fall_back_to_a_line(lines):
     found = stack(_network(200), [linear_candidate(None, 1), process_candidate()], lines, 0)
     assert found is not None
-    assert found.held_out[-1] >= found.held_out[:-1].max() - 1e-9  # the mixture is no worse than its best part
+    assert found.held_out[-1] >= found.held_out[:-1].max() + np.log(0.98)  # the network keeps 2%, and costs no more
     assert found.held_out[-1] > -0.5 * np.log(2 * np.pi * np.e * np.var(lines.y))  # nor than a constant
     assert found.weights[0] < 0.5
 

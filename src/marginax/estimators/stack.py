@@ -102,7 +102,7 @@ class NormalFunctions(AbstractFunctions):
 def stack(network: Candidate, others: Sequence[Candidate], data: Arrays, seed: int) -> Stack | None:
     """Weigh candidates on held-out rows, then fit all but the network to all rows.
 
-    None if the network is as good alone.
+    None if the network is as good alone. It keeps a small weight in any case: it is the posterior that people look at.
 
     Args:
         network: the first candidate; best a smaller one than the fit that follows.
