@@ -1,4 +1,4 @@
-"""Which method: by name, or by the size of data and network.
+"""Which method: by name, or by the size of data and network; and what stands beside it.
 
 Measured on split 0 of UCI sets, network 16-16-16 with a standard normal prior and noise from the network, two busy
 cores, compilation included; RMSE, negative log-likelihood, seconds. Network, prior and likelihood were chosen by these

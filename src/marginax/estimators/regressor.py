@@ -20,18 +20,20 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
 
     Args:
         method: how to infer: an object from `mx.infer`, the name of one ("laplace", "deep_ensemble"), or "auto", which
-            looks at the size of data and network; `reason_` says why.
+            looks at the size of data and network, and mixes the network with simpler models; `reason_` says why.
         hidden: width of each hidden layer.
         activation: a name such as "relu", "tanh" or "gelu", or a function.
         likelihood: from `mx.likelihoods`; by default a Gaussian whose scale the network gives, too. It is that of the
             standardised targets, except for Poisson, which counts.
         prior: from `mx.priors`; by default that of `mx.Model`, and a narrower one for the linear part of the network.
         num_chains: independent runs; by default what the method does by itself.
+        time_limit: seconds for all of the fit; None for as long as it takes.
         random_state: int seed, `numpy.random.RandomState`, or None for another result every time.
         progress: show a progress bar; None shows it when standard error is a terminal.
 
     Attributes:
-        posterior_: the posterior, for `mx.evaluate`, `summary()` and all else.
+        posterior_: that of the network, for `mx.evaluate`, `summary()` and all else.
+        stack_: with "auto", other models that stand beside the network, and their weights; None if it is better alone.
         method_: the method that was used.
         reason_: why, in a sentence.
         encoder_: how columns become numbers.
