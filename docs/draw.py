@@ -23,7 +23,7 @@ _BLOCK = re.compile(
     r"^(?P<indent> *)```python[^\n]*\n(?P<code>.*?)^(?P=indent)```",
     re.MULTILINE | re.DOTALL,
 )
-_FIRST_LINES = 3
+_FIRST_LINES = 4  # front matter may come before
 
 
 def python_blocks(text: str) -> list[tuple[int, str]]:

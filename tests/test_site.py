@@ -31,7 +31,7 @@ def visit(tmp_path_factory):
     if importlib.util.find_spec("mkdocs") is None:
         pytest.skip("mkdocs is not installed: pip install -r requirements-docs.txt")
     site = tmp_path_factory.mktemp("site")
-    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)]
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
     subprocess.run(build, cwd=ROOT, check=True)
     addresses = ["/" + page.parent.relative_to(site).as_posix() + "/" for page in site.rglob("index.html")]
     addresses = sorted(address.replace("/./", "/") for address in addresses)
