@@ -36,14 +36,14 @@ test: .venv/.installed
 	$(heading) 'tests'
 	@$(PYTEST) -q --durations=10
 
-test-slow: .venv/.installed
+test-slow: .venv/.installed-docs
 	@$(PYTEST) -m slow --durations=10
 
 bench: .venv/.installed
 	@$(BIN)/python -m benchmarks $(NAME)
 
 docs: .venv/.installed-docs
-	@$(BIN)/mkdocs build --strict --quiet
+	@$(BIN)/mkdocs build --strict
 	@echo 'documentation: site/index.html'
 
 format: .venv/.installed

@@ -3,7 +3,8 @@
     python docs/draw.py                              # all pages of the course
     python docs/draw.py docs/course/04-hmc.md        # these pages
 
-Pictures go to `docs/images/course/`; what the code prints is printed, for the pages that quote it.
+Pictures go to `docs/images/course/`; what the code prints is printed, for the pages
+that quote it.
 """
 
 import contextlib
@@ -18,12 +19,15 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parent
 NO_RUN = "<!-- no-run -->"
 SLOW = "<!-- slow -->"
-_BLOCK = re.compile(r"^(?P<indent> *)```python[^\n]*\n(?P<code>.*?)^(?P=indent)```", re.MULTILINE | re.DOTALL)
-_FIRST_LINES = 3
+_BLOCK = re.compile(
+    r"^(?P<indent> *)```python[^\n]*\n(?P<code>.*?)^(?P=indent)```",
+    re.MULTILINE | re.DOTALL,
+)
+_FIRST_LINES = 4  # front matter may come before
 
 
 def python_blocks(text: str) -> list[tuple[int, str]]:
-    """(line number, code) of each Python block, but those right after a line `<!-- no-run -->`."""
+    """(line number, code) of each Python block, but those right after NO_RUN."""
     blocks = []
     for match in _BLOCK.finditer(text):
         before = text[: match.start()]
@@ -46,7 +50,7 @@ def run_page(page: Path) -> None:
 
 
 def draw_page(page: Path, pictures: Path) -> None:
-    """Run a page somewhere else and copy its PNG files here, with 256 colours: a third of the size."""
+    """Run a page elsewhere; keep its pictures with 256 colours, a third of the size."""
     from PIL import Image
 
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
@@ -55,7 +59,8 @@ def draw_page(page: Path, pictures: Path) -> None:
         seconds = time.process_time() - began
         for picture in sorted(Path(folder).glob("*.png")):
             kept = pictures / picture.name
-            small = Image.open(picture).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=3)
+            drawn = Image.open(picture).convert("RGB")
+            small = drawn.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=3)
             small.save(kept, optimize=True)
             print(f"  {kept.name}: {kept.stat().st_size / 1000:.0f} kB")
     print(f"  {seconds:.1f} s of processor time")
@@ -64,7 +69,8 @@ def draw_page(page: Path, pictures: Path) -> None:
 def main() -> None:
     os.environ.setdefault("MPLBACKEND", "agg")
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    pages = [Path(name).resolve() for name in sys.argv[1:]] or sorted(DOCS.glob("course/*.md"))
+    named = [Path(name).resolve() for name in sys.argv[1:]]
+    pages = named or sorted(DOCS.glob("course/*.md"))
     pictures = DOCS / "images" / "course"
     pictures.mkdir(parents=True, exist_ok=True)
     for page in pages:

@@ -8,6 +8,7 @@ from docs.draw import NO_RUN, SLOW, is_slow, python_blocks, run_page
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(page for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")] if page.exists())
+WIDEST = 88  # characters of code that fit the column of a page
 PICTURE = re.compile(r"!\[[^\]]+\]\(\.\./images/course/([\w.-]+)\)")
 
 
@@ -20,6 +21,28 @@ def _case(page: Path):
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_page(page)
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.relative_to(ROOT).as_posix()) for page in PAGES])
+def test_code_fits_the_page(page):
+    code = code_lines(page.read_text(encoding="utf-8"))
+    assert [f"line {number}: {line}" for number, line in code if len(line) > WIDEST] == []
+
+
+def test_code_lines_are_fenced_or_indented():
+    text = "# Page\n\n  ```bash\n  ls\n  ```\n\ntext\n\n    shown\n- item\n  of a list\n"
+    assert code_lines(text) == [(4, "ls"), (9, "shown")]
+
+
+def code_lines(text: str) -> list[tuple[int, str]]:
+    """(line number, code) of every line in a fence, or indented as an output is."""
+    lines, fence = [], None
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.lstrip().startswith("```"):
+            fence = len(line) - len(line.lstrip()) if fence is None else None
+        elif fence is not None or line.startswith("    "):
+            lines.append((number, line[4 if fence is None else fence :]))
+    return lines
 
 
 def test_blocks_are_found_with_their_lines():

@@ -29,8 +29,8 @@ def test_missed_targets_are_shown_as_missed(tmp_path):
     assert "| marginax / jax, equinox, optax | 9 | at most 1.5 | **missed** |" in figures.page(tmp_path)
 
 
-def test_the_new_method_has_at_most_60_lines():
-    assert len(NEW_METHOD.splitlines()) <= 60
+def test_the_new_method_has_at_most_60_lines_of_code():
+    assert len([line for line in NEW_METHOD.splitlines() if line.strip()]) <= 60
 
 
 @pytest.mark.slow

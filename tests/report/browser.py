@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,26 +64,37 @@ class Browser:
         self._run(path, f"--screenshot={to}", f"--window-size={width},{height}", "--hide-scrollbars", *_scheme(dark))
         return np.asarray(image.imread(to))[..., :3]
 
+    def open(self, address: str, *, until: threading.Event, seconds: float) -> list[str]:
+        """Messages on the console from opening an address of this machine until something has happened."""
+        log = self.folder / "log.txt"
+        with log.open("w") as file:
+            command = self._command(address, "--enable-logging=stderr", "--v=0", *_scheme(dark=False))
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file)
+            try:
+                assert until.wait(seconds), f"not done after {seconds} s"
+            finally:
+                process.terminate()
+                process.wait()
+        return [line for line in log.read_text(errors="replace").splitlines() if ":CONSOLE" in line]
+
     def _run(self, path: Path, *options: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [
-                self.program,
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--no-first-run",
-                "--disable-background-networking",
-                "--disable-component-update",
-                "--host-resolver-rules=MAP * ~NOTFOUND",
-                f"--user-data-dir={self.folder / 'profile'}",
-                *options,
-                path.resolve().as_uri(),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
-        )
+        command = self._command(path.resolve().as_uri(), *options)
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+
+    def _command(self, address: str, *options: str) -> list[str]:
+        return [
+            self.program,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+            f"--user-data-dir={self.folder / 'profile'}",
+            *options,
+            address,
+        ]
 
 
 def _scheme(dark: bool) -> tuple[str, ...]:
