@@ -31,12 +31,12 @@ class ColumnEncoder(eqx.Module):
     """How each column becomes numbers, by ordinary scikit-learn transformers.
 
     Numbers are standardised; missing ones become 0, the mean, and a column of 0 and 1 says where they were. Texts,
-    booleans apart, are one-hot encoded, up to 50 values; values that are rare or were never seen are all zeros, and a
-    missing text is a value of its own. Texts that are numbers with marks ("$1,234.50", "12 km") or dates are read as
-    such, with a warning. Dates are days since 1970, and cycles: the hour of the day, the weekday and the season, as
-    sine and cosine, where the rows cover them. Columns with nothing in them, and texts that differ in every one of more than
-    50 rows, are left out with a warning. A column in which a few values lie far from all others is scaled by its
-    middle, and those values are drawn in, with a warning.
+    booleans apart, are one-hot encoded, up to 50 values; values that are rare or were never seen are all zeros, and
+    a missing text is a value of its own. Texts that are numbers with marks ("$1,234.50", "12 km") or dates are read
+    as such, with a warning. Dates are days since 1970, and cycles: the hour of the day, the weekday and the season,
+    as sine and cosine, where the rows cover them. Columns with nothing in them, and texts that differ in every one
+    of more than 50 rows, are left out with a warning. A column in which a few values lie far from all others is
+    scaled by its middle, and those values are drawn in, with a warning.
 
     What is missing in a new row and never was in training, or was never seen there, is unknown: `encode_unknown` puts
     several training values in its place, over which predictions are averaged.
