@@ -93,7 +93,7 @@ def test_further_rows_are_read_in_the_same_way(cars, tmp_path):
     written |= read_table(days, "y").written
     new = tmp_path / "new.csv"
     new.write_text('tag,way,day\n"1,500","7 km",03/04/2021\n"$2","1,5 km",\n', encoding="utf-8")
-    with pytest.warns(UserWarning, match="'way' holds numbers but for 1 values, such as '1,5 km'"):
+    with pytest.warns(UserWarning, match="'way' holds numbers but for 1 of 2 values, such as '1,5 km'"):
         table = read_table(new, written=written)
     assert table.x["tag"].tolist() == [1500.0, 2.0]
     np.testing.assert_array_equal(table.x["way"], [7.0, np.nan])

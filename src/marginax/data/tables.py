@@ -13,6 +13,7 @@ import numpy as np
 
 from marginax._extras import require
 from marginax.data.dialect import SEPARATORS, Dialect, find_dialect
+from marginax.data.stored import read_stored
 from marginax.data.written import AbstractWritten, WrittenDate, example_of, find_written, read_texts
 from marginax.files import FileError
 
@@ -37,6 +38,7 @@ class Table:
         task: "regression" or "classification", or None without a target.
         notes: what was found and decided, in sentences.
         written: how texts that are numbers or dates are written, by column; for `read_table(new, written=...)`.
+        others: columns that were left out, as they are.
     """
 
     x: Frame
@@ -44,6 +46,7 @@ class Table:
     task: str | None
     notes: tuple[str, ...]
     written: Mapping[str, AbstractWritten] = dataclasses.field(default_factory=dict)
+    others: Frame = None
 
     def select(self, names: Any) -> Frame:
         """The inputs with these names, in this order, as a fitted estimator wants them (`feature_names_in_`)."""
@@ -64,11 +67,11 @@ def read_table(
     decimal: str | None = None,
     written: Mapping[str, AbstractWritten] | None = None,
 ) -> Table:
-    r"""Read a table from a text file.
+    r"""Read a table from a text file, which may be compressed (.csv.gz), or from Parquet or Excel (.xlsx).
 
-    Separator (comma, semicolon, tab, bar, spaces), encoding (UTF-8, UTF-16, Windows), decimal commas and a missing
-    header are found by looking. Columns of texts that are dates become dates, and those that are numbers with marks
-    ("$1,234.50", "12%", "12 km", the same marks in all rows) become numbers; "?", "NA" and the like are missing.
+    Of text files, separator (comma, semicolon, tab, bar, spaces), encoding (UTF-8, UTF-16, Windows), decimal commas and
+    a missing header are found by looking. Columns of texts that are dates become dates, and those that are numbers with
+    marks ("$1,234.50", "12%", "12 km", the same marks in all rows) become numbers; "?", "NA" and the like are missing.
 
     With a target, what cannot be learned from is left out with a warning: rows without a target, columns that are
     constant, and texts that differ in every row. A target of texts, or of few different whole numbers, is a class,
@@ -98,15 +101,13 @@ def read_table(
             raise ValueError(f"{name} must be {right}, got {value!r}")
     if task is not None and task not in TASKS:
         raise ValueError(f"task must be 'regression' or 'classification', got {task!r}")
-    dialect = find_dialect(path, encoding, separator, decimal)
-    frame = _read(path, dialect)
-    notes = [f"{len(frame):,} rows, separated by {SEPARATORS.get(dialect.separator, repr(dialect.separator))}."]
-    if dialect.encoding not in ("utf-8", "utf-8-sig"):
-        notes.append(f"The encoding is {dialect.encoding}.")
-    if dialect.decimal == ",":
-        notes.append("Numbers have decimal commas.")
-    if dialect.header is None:
-        notes.append(f"There is no header: columns are named {frame.columns[0]!r} to {frame.columns[-1]!r}.")
+    stored = read_stored(path)
+    if stored is None:
+        dialect = find_dialect(path, encoding, separator, decimal)
+        frame = _read(path, dialect)
+        notes, decimal = _notes(frame, dialect), dialect.decimal
+    else:
+        frame, notes = stored
     for what, name in (("target", target), *(("ignore", name) for name in ignore)):
         if name is not None and name not in frame.columns:
             shown = ", ".join(map(repr, frame.columns[:20])) + (", ..." if len(frame.columns) > 20 else "")
@@ -114,13 +115,27 @@ def read_table(
             raise ValueError(f"{what} {name!r} is no column of {path}{near}; it has {shown}")
     if target in ignore:
         raise ValueError(f"ignore must not hold the target, got {target!r}")
-    frame, found = _convert(frame.drop(columns=list(ignore)), dialect.decimal, written or {}, notes)
+    others = frame[list(ignore)]
+    frame, found = _convert(frame.drop(columns=list(ignore)), decimal or ".", written or {}, notes)
+    frame[list(ignore)] = others
     if target is None:
-        return Table(frame, None, None, tuple(notes), found)
+        return Table(frame.drop(columns=list(ignore)), None, None, tuple(notes), found, others)
     frame = _with_target(frame, target)
     y, task = _target(frame[target], task, notes)
-    x = _informative(frame.drop(columns=target), notes)
-    return Table(x, y, task, tuple(notes), found)
+    x = _informative(frame.drop(columns=[target, *ignore]), notes)
+    return Table(x, y, task, tuple(notes), found, frame.drop(columns=[target, *x.columns]))
+
+
+def _notes(frame: Frame, dialect: Dialect) -> list[str]:
+    """How the text file is written."""
+    notes = [f"{len(frame):,} rows, separated by {SEPARATORS.get(dialect.separator, repr(dialect.separator))}."]
+    if dialect.encoding not in ("utf-8", "utf-8-sig"):
+        notes.append(f"The encoding is {dialect.encoding}.")
+    if dialect.decimal == ",":
+        notes.append("Numbers have decimal commas.")
+    if dialect.header is None:
+        notes.append(f"There is no header: columns are named {frame.columns[0]!r} to {frame.columns[-1]!r}.")
+    return notes
 
 
 def _read(path: Path, dialect: Dialect) -> Frame:
@@ -142,6 +157,7 @@ def _read(path: Path, dialect: Dialect) -> Frame:
                 na_values=["?"],
                 skipinitialspace=True,
                 low_memory=False,
+                compression="gzip" if dialect.compressed else None,
             )
     except (pd.errors.ParserError, pd.errors.ParserWarning, UnicodeError, ValueError) as error:
         reason = str(error).removeprefix("Error tokenizing data. C error: ").strip()
@@ -171,6 +187,8 @@ def _convert(frame: Frame, decimal: str, known: Mapping[str, AbstractWritten], n
         column = columns[name] = frame[name]
         if pd.api.types.is_numeric_dtype(column.dtype) or pd.api.types.is_bool_dtype(column.dtype):
             continue
+        if pd.api.types.is_datetime64_any_dtype(column.dtype) or pd.api.types.is_timedelta64_dtype(column.dtype):
+            continue  # as the file says
         written = known.get(name)
         if written is None or not written.read(column).notna().any():
             written = find_written(column, decimal)

@@ -125,8 +125,8 @@ def read_texts(column: Series, written: AbstractWritten, name: str, *, stackleve
     if len(lost):
         what = "dates" if isinstance(written, WrittenDate) else "numbers"
         warnings.warn(
-            f"column {name!r} holds {what} but for {len(lost)} values, such as {str(lost.iloc[0])!r:.40}: "
-            "they count as missing",
+            f"column {name!r} holds {what} but for {len(lost):,} of {column.count():,} values, such as "
+            f"{str(lost.iloc[0])!r:.40}: they count as missing",
             stacklevel=stacklevel,
         )
     return values

@@ -83,8 +83,6 @@ class ColumnEncoder(eqx.Module):
     def fit(cls, table: Frame) -> "ColumnEncoder":
         """Look at the training rows."""
         names = tuple(map(str, table.columns))
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"X has several columns named {', '.join(map(repr, twice))}: give each a name of its own")
         columns = [table.iloc[:, i] for i in range(table.shape[1])]
         written = tuple(written_as(column, name) for column, name in zip(columns, names, strict=True))
         kinds = [kind_of(*each) for each in zip(columns, names, written, strict=True)]

@@ -59,7 +59,8 @@ def kind_of(column: Series, name: str, written: AbstractWritten | None) -> str:
         return "number"
     if types.is_object_dtype(dtype):
         for place, value in present.items():
-            if not isinstance(value, str | bytes | numbers.Real | np.generic | datetime.date | datetime.timedelta):
+            scalar = isinstance(value, str | bytes | numbers.Number | np.generic | datetime.date | datetime.timedelta)
+            if not scalar or (isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real)):
                 raise TypeError(
                     f"column {name!r} of X must hold numbers, texts or dates: each argument must be a string or a "
                     f"number, got {type(value).__name__} in row {place}: {value!r:.60}"
