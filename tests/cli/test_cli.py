@@ -121,7 +121,7 @@ def test_predict_gives_probabilities_of_classes(flower_run, folder):
 def test_evaluate_agrees_with_the_predictions(house_run, houses, folder):
     table = pd.read_csv(houses)
     predictions = pd.read_csv(io.StringIO(run("predict", house_run[0], houses).stdout))
-    found = json.loads(run("evaluate", house_run[0], houses, "--json").stdout)
+    found = json.loads(run("evaluate", house_run[0], houses, "--training-rows", "--json").stdout)
     expected = rmse((predictions["mean"].to_numpy(), predictions["std"].to_numpy()), table["price"].to_numpy())
     assert found["rows"] == 80
     np.testing.assert_allclose(found["scores"]["rmse"]["value"], float(expected), rtol=1e-6)
@@ -131,9 +131,25 @@ def test_evaluate_leaves_out_rows_without_target(house_run, houses, folder):
     table = pd.read_csv(houses)
     table.loc[:9, "price"] = np.nan
     table.to_csv(folder / "gaps.csv", index=False)
-    found = json.loads(run("evaluate", house_run[0], folder / "gaps.csv", "--json").stdout)
+    found = json.loads(run("evaluate", house_run[0], folder / "gaps.csv", "--training-rows", "--json").stdout)
     assert found["rows"] == 70
-    assert found["notes"] == ["note: 10 of 80 rows have no 'price' and are left out"]
+    assert found["notes"][0] == "note: 10 of 80 rows have no 'price' and are left out"
+
+
+def test_evaluate_knows_the_rows_of_training_again(house_run, houses, folder):
+    """Also where a file writes numbers in another way and rows in another order."""
+    table = pd.read_csv(houses).iloc[::-1]
+    table["size"] = table["size"].map("{:.3f}".format)
+    table.to_csv(folder / "again.csv", index=False)
+    found = json.loads(run("evaluate", house_run[0], folder / "again.csv", "--level", 0.8, "--json").stdout)
+    assert found["rows"] == 16
+    assert found["training_rows"] == 64
+    assert "64 of 80 rows were in training; scores are for the other 16" in found["notes"][-1]
+    for name, score in house_run[1]["scores"].items():
+        np.testing.assert_allclose(found["scores"][name]["value"], score["value"], rtol=1e-4)
+    table["price"] += 1
+    table.to_csv(folder / "again.csv", index=False)  # other targets: not the same rows
+    assert json.loads(run("evaluate", house_run[0], folder / "again.csv", "--json").stdout)["rows"] == 80
 
 
 def test_report_is_written_again(house_run, folder):

@@ -3,13 +3,16 @@
 import io
 import json
 import re
+import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from marginax import estimators
 from marginax.cli import app
+from marginax.estimators import BayesianRegressor
 
 
 def run(*arguments):
@@ -54,7 +57,7 @@ def fitted(people):
 
 def test_settings_of_the_method_are_used(fitted, people):
     again = json.loads(run("evaluate", fitted[0], people, "--json").stdout)
-    assert again["rows"] == 80
+    assert again["rows"] == 16
     report = (fitted[0] / "report.html").read_text(encoding="utf-8")
     assert "num_epochs=40" in report
     assert "pounds" not in report.split("<table")[1]
@@ -85,6 +88,15 @@ def test_predictions_say_whose_they_are_with_few_digits(fitted, people):
         (("--method", "map", "--option", "num_epochs=0"), "num_epochs must be"),
         (("--ignore", "punds"), "ignore 'punds' is no column of .* .did you mean 'pounds'"),
         (("--ignore", "weight"), "ignore must not hold the target"),
+        (("--prior", "gauss"), "--prior must be one of flat, horseshoe, laplace, normal, .*'normal.0.5.', got 'gauss'"),
+        (("--prior", "normal(wide)"), "--prior: scale of normal must be a number, got 'wide'"),
+        (("--prior", "normal(-1)"), "--prior: scale of normal must be > 0, got -1"),
+        (("--prior", "flat(1)"), "--prior flat has no setting 'scale'"),
+        (("--split-by", "height"), "--split-by must be time:COLUMN or group:COLUMN, got 'height'"),
+        (("--split-by", "time:hight"), "no column 'hight' .did you mean 'height'"),
+        (("--split-by", "time:name"), "column 'name' must hold dates or numbers, got texts"),
+        (("--split-by", "group:weight"), "--split-by must not be the target"),
+        (("--time-limit", "0"), "--time-limit must be > 0 seconds, got 0"),
     ],
 )
 def test_what_cannot_be_meant_is_said(arguments, message, people):
@@ -97,3 +109,64 @@ def test_version():
     found = run("--version")
     assert found.exit_code == 0
     assert found.stdout.startswith("marginax ")
+
+
+def test_a_second_command_in_one_process_counts_its_own_time_only(monkeypatch):
+    import time
+
+    from marginax.cli.output import Output
+
+    Output()
+    time.sleep(0.05)
+    clock = Output().clock
+    clock.note("start")
+    assert clock.total < 0.05
+
+
+@pytest.mark.skipif("time_limit" not in BayesianRegressor().get_params(), reason="estimators have no time limit yet")
+def test_the_time_limit_is_that_of_the_estimator(people, tmp_path):
+    options = ("--target", "weight", "--method", "map", "--hidden", "", "--time-limit", 30, "--out", tmp_path / "run")
+    assert run("fit", people, *options).exit_code == 0
+    assert estimators.load(tmp_path / "run" / "fit").time_limit == 30
+
+
+@pytest.fixture(scope="module")
+def final(people):
+    """Held out by time, then fitted to all rows, with another prior."""
+    out = people.parent / "final"
+    options = ("--method", "map", "--hidden", "", "--ignore", "pounds", "--prior", "laplace(0.4)", "--all-rows")
+    found = run("fit", people, "--target", "weight", *options, "--split-by", "time:badge", "--out", out, "--json")
+    assert found.exit_code == 0, found.output
+    return out, json.loads(found.stdout)
+
+
+def test_the_latest_rows_are_held_out(final):
+    assert any(
+        "16 of 80 rows, the latest by 'badge', from 123456764.0 on, are held out" in n for n in final[1]["notes"]
+    )
+    assert final[1]["held_out_rows"] == 16
+    assert final[1]["fitted_rows"] == 80
+
+
+def test_all_rows_are_fitted_after_judging_and_predict(final, people):
+    out = final[0]
+    judged, fitted = (estimators.load(out / name) for name in ("fit", "all_rows"))
+    assert (judged.posterior_.spec.num_examples, fitted.posterior_.spec.num_examples) == (64, 80)
+    assert repr(fitted.model_.prior) == repr(judged.model_.prior) == "Laplace(scale=0.4)"
+    table = pd.read_csv(people)
+    said = pd.read_csv(io.StringIO(run("predict", out, people).stdout))["mean"]
+    np.testing.assert_allclose(said, fitted.predict(table[["badge", "height"]]), rtol=1e-5)
+    rmse = np.sqrt(np.mean((judged.predict(table[["badge", "height"]])[64:] - table["weight"][64:]) ** 2))
+    np.testing.assert_allclose(final[1]["scores"]["rmse"]["value"], rmse, rtol=1e-4)
+    assert "before all rows were fitted" in (out / "report.html").read_text(encoding="utf-8")
+    assert "all 80 rows of" in run("evaluate", out, people).stderr
+
+
+def test_a_fit_of_all_rows_that_was_interrupted_is_resumed(final, people, tmp_path):
+    out = tmp_path / "cut"
+    shutil.copytree(final[0], out)
+    shutil.rmtree(out / "all_rows")
+    assert "is not finished: `marginax resume" in run("predict", out, people).stderr
+    again = json.loads(run("resume", out, "--json").stdout)
+    assert again["fitted_rows"] == 80
+    assert run("predict", out, people).stdout == run("predict", final[0], people).stdout

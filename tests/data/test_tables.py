@@ -161,7 +161,7 @@ def test_dates_are_read_in_the_order_that_fits(tmp_path, dates, second):
     text = "day,y\n" + "".join(f"{date},{i}.5\n" for i, date in enumerate(dates))
     table = read_table(_write(tmp_path, text), "y")
     assert table.x["day"].iloc[1] == np.datetime64(second)
-    assert any("days since 1970" in note for note in table.notes)
+    assert any("holds dates" in note for note in table.notes)
 
 
 def test_dates_that_could_be_either_are_said(tmp_path):
@@ -171,7 +171,7 @@ def test_dates_that_could_be_either_are_said(tmp_path):
 
 def test_stray_texts_among_numbers_are_missing(tmp_path):
     rows = "".join(f"{i},{i / 3}\n" for i in range(30))
-    with pytest.warns(UserWarning, match="'a' holds numbers but for 1 values, such as 'about 5'"):
+    with pytest.warns(UserWarning, match="'a' holds numbers but for 1 of 31 values, such as 'about 5'"):
         table = read_table(_write(tmp_path, "a,y\n" + rows + "about 5,1.5\n"), "y")
     assert table.x["a"].isna().sum() == 1
     assert table.x["a"].dtype == np.float64
@@ -236,3 +236,12 @@ def test_a_million_rows_are_read(tmp_path):
     table = read_table(_write(tmp_path, "a,y,c,day\n" + block * 100), "y")
     assert len(table.x) == 1_000_000
     assert table.x["day"].dtype.kind == "M"
+
+
+def test_columns_that_are_left_out_are_kept_aside(tmp_path):
+    text = "id,who,a,y\n" + "".join(f"{i},{'uv'[i % 2]},{i % 3},{'' if i == 2 else i / 3}\n" for i in range(9))
+    with pytest.warns(UserWarning, match=r"'id' is left out|no 'y'"):
+        table = read_table(_write(tmp_path, text), "y", ignore=["who"])
+    assert list(table.x.columns) == ["id", "a"]  # with a gap, it does not count the rows
+    assert table.others["who"].tolist() == list("uvvuvuvu")
+    assert len(table.others) == len(table.x) == 8

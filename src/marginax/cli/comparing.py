@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from marginax.cli.fitting import Data, Likelihood, Target, Task, read_with_task, widths
+from marginax.cli.fitting import Data, Likelihood, Prior, SplitBy, Target, Task, TestFraction, read_with_task
 from marginax.cli.output import INTERRUPTED, Debug, Json, Output, Quiet, table
 
 _METHODS = "map,laplace,mc_dropout,ivon,deep_ensemble,mile"
@@ -18,10 +18,12 @@ def compare(
     target: Target,
     methods: Annotated[str, typer.Option("--methods", "-m", help="Names from `marginax methods`.")] = _METHODS,
     likelihood: Likelihood = None,
+    prior: Prior = None,
     seconds: Annotated[float | None, typer.Option(help="For each method; else each takes what it needs.")] = None,
     out: Annotated[Path | None, typer.Option(help="Directory of the comparison; else DATA-comparison.")] = None,
     task: Task = None,
-    test_fraction: Annotated[float, typer.Option(help="Rows to hold out, at random, to judge by.")] = 0.2,
+    test_fraction: TestFraction = 0.2,
+    split_by: SplitBy = None,
     seed: Annotated[int, typer.Option(help="Of the split and of the fits.")] = 0,
     hidden: Annotated[str, typer.Option(help="Widths of the hidden layers.")] = "16,16,16",
     quiet: Quiet = False,
@@ -36,7 +38,9 @@ def compare(
     with output.speaking():
         from marginax import evaluate
         from marginax.cli.judging import scores_as_json, targets_of
-        from marginax.cli.runs import free_directory, split
+        from marginax.cli.runs import free_directory
+        from marginax.cli.settings import prior_named, widths
+        from marginax.cli.splitting import split
         from marginax.estimators import method_named
         from marginax.report import write_comparison
 
@@ -45,12 +49,12 @@ def compare(
         kind, given, found = read_with_task(data, target, task, likelihood)
         for note in found.notes:
             output.note(note)
-        held_out = split(found.y, task=str(found.task), fraction=test_fraction, seed=seed)
-        estimator = kind(hidden=widths(hidden), likelihood=given, random_state=seed)
+        split_of = split(found, split_by, fraction=test_fraction, seed=seed)
+        held_out = split_of.held_out
+        estimator = kind(hidden=widths(hidden), likelihood=given, prior=prior_named(prior), random_state=seed)
         model, arrays = estimator.prepare(found.x[~held_out], found.y[~held_out])
         test = (estimator.encoder_.encode(found.x[held_out]), targets_of(estimator, found.y[held_out]))
-        rows = f"{held_out.sum():,} of {len(held_out):,} rows, chosen at random with seed {seed}, are held out."
-        output.note(f"Predicting {target!r} ({found.task}) by {len(chosen)} methods; {rows}")
+        output.note(f"Predicting {target!r} ({found.task}) by {len(chosen)} methods; {split_of}")
         directory = out or free_directory(data, "comparison")
         comparison = evaluate.compare(
             model,

@@ -1,6 +1,5 @@
 """`marginax fit` and `marginax resume`: from a file of data to a run with scores and a report."""
 
-import ast
 import contextlib
 import shlex
 import sys
@@ -10,14 +9,24 @@ from typing import Annotated, Any
 
 import typer
 
-from marginax.cli.output import INTERRUPTED, Clock, Debug, Json, Output, Quiet, table
+from marginax.cli.output import INTERRUPTED, Debug, Json, Output, Quiet, table
 
-Data = Annotated[Path, typer.Argument(help="A table: CSV or the like, with a header.", show_default=False)]
+Data = Annotated[
+    Path, typer.Argument(help="A table: CSV or the like (also .gz), Parquet or Excel.", show_default=False)
+]
 Target = Annotated[str, typer.Option("--target", "-t", help="The column to predict.", show_default=False)]
 Task = Annotated[str | None, typer.Option(help="regression or classification; else what the target looks like.")]
 Likelihood = Annotated[
     str | None, typer.Option("--likelihood", "-l", help="gaussian, student_t, poisson, ...; else that of the task.")
 ]
+Prior = Annotated[
+    str | None, typer.Option("--prior", "-p", help="normal, laplace, horseshoe, ... with a scale: 'normal(0.5)'.")
+]
+SplitBy = Annotated[
+    str | None,
+    typer.Option(help="time:COLUMN holds out the latest rows, group:COLUMN whole groups; else rows at random."),
+]
+TestFraction = Annotated[float, typer.Option(help="Rows to hold out to judge by.")]
 Ignore = Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")]
 RunPath = Annotated[Path, typer.Argument(help="A directory that `marginax fit` made.", show_default=False)]
 
@@ -27,10 +36,18 @@ def fit(
     target: Target,
     method: Annotated[str, typer.Option("--method", "-m", help="auto, or a name from `marginax methods`.")] = "auto",
     likelihood: Likelihood = None,
+    prior: Prior = None,
     out: Annotated[Path | None, typer.Option(help="Directory of the run, new or empty; else DATA-run.")] = None,
     task: Task = None,
     ignore: Ignore = None,
-    test_fraction: Annotated[float, typer.Option(help="Rows to hold out, at random, to judge by.")] = 0.2,
+    test_fraction: TestFraction = 0.2,
+    split_by: SplitBy = None,
+    all_rows: Annotated[
+        bool, typer.Option("--all-rows", help="After judging, fit all rows, and predict by that fit.")
+    ] = False,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds for a fit; what is drawn by then is the posterior.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the split and of the fit.")] = 0,
     hidden: Annotated[str, typer.Option(help="Widths of the hidden layers.")] = "16,16,16",
     chains: Annotated[int | None, typer.Option(help="Independent runs; else what the method does by itself.")] = None,
@@ -47,39 +64,58 @@ def fit(
     Nothing is lost when it is interrupted: `marginax resume` goes on.
     """
     output = Output(quiet, json, debug)
-    clock = Clock()
     with output.speaking():
-        from marginax.cli.runs import FIT, HeldOut, fit_of, free_directory, split
+        from marginax.cli.fingerprints import fingerprints
+        from marginax.cli.runs import FIT, HeldOut, fit_of, free_directory
+        from marginax.cli.settings import prior_named, widths, with_options
+        from marginax.cli.splitting import split
 
         if not 0 < level < 1:
             raise ValueError(f"--level must be strictly between 0 and 1, got {level:g}")
+        if time_limit is not None and not time_limit > 0:
+            raise ValueError(f"--time-limit must be > 0 seconds, got {time_limit:g}")
+        chosen_prior = prior_named(prior)
         kind, given, found = read_with_task(data, target, task, likelihood, ignore)
         for note in found.notes:
             output.note(note)
-        held_out = split(found.y, task=str(found.task), fraction=test_fraction, seed=seed)
+        chosen = split(found, split_by, fraction=test_fraction, seed=seed)
         estimator = kind(
             method=with_options(method, option or []),
             hidden=widths(hidden),
             likelihood=given,
+            prior=chosen_prior,
             num_chains=chains,
             random_state=seed,
             progress=output.progress,
         )
+        if time_limit is not None:
+            estimator.set_params(time_limit=time_limit)
         directory = out or free_directory(data)
-        rows = f"{held_out.sum():,} of {len(held_out):,} rows, chosen at random with seed {seed}, are held out."
-        output.note(f"Predicting {target!r} ({found.task}); {rows}")
+        output.note(f"Predicting {target!r} ({found.task}); {chosen}")
         command = shlex.join(["marginax", *sys.argv[1:]])
-        kept = HeldOut(found.x[held_out], found.y[held_out], target, command, data.name, level)
+        held_out = chosen.held_out
+        train = found.x[~held_out], found.y[~held_out]
+        kept = HeldOut(
+            found.x[held_out],
+            found.y[held_out],
+            target,
+            command,
+            data.name,
+            level,
+            found.written,
+            seen=fingerprints(*train, found.x),
+            train=train if all_rows else None,
+        )
         kept.save(directory)
-        clock.note("start")
+        output.clock.note("start")
         try:
             with _interruptible(directory):
-                estimator.fit(found.x[~held_out], found.y[~held_out], directory=directory / FIT)
+                estimator.fit(*train, directory=directory / FIT)
         finally:
             if not fit_of(directory).exists:
                 kept.remove(directory)
         output.note(estimator.reason_)
-        _finish(estimator, kept, directory, output, clock)
+        _finish(estimator, kept, directory, output)
 
 
 def read_with_task(
@@ -99,16 +135,15 @@ def read_with_task(
 def resume(run: RunPath, quiet: Quiet = False, json: Json = False, debug: Debug = False) -> None:
     """Go on with a fit that was interrupted; the result is that of an uninterrupted one."""
     output = Output(quiet, json, debug)
-    clock = Clock()
     with output.speaking():
         from marginax import estimators
         from marginax.cli.runs import FIT, HeldOut
 
         kept = HeldOut.load(run)
-        clock.note("start")
+        output.clock.note("start")
         with _interruptible(run):
             estimator = estimators.resume(run / FIT, progress=output.progress)
-        _finish(estimator, kept, run, output, clock)
+        _finish(estimator, kept, run, output)
 
 
 @contextlib.contextmanager
@@ -129,10 +164,11 @@ def _stopped(directory: Path) -> typer.Exit:
     return typer.Exit(INTERRUPTED)
 
 
-def _finish(estimator: Any, kept: Any, directory: Path, output: Output, clock: Clock) -> None:
-    """Scores on the held-out rows and the report, or how to go on."""
+def _finish(estimator: Any, kept: Any, directory: Path, output: Output) -> None:
+    """Scores on the held-out rows, the report and, where asked for, the fit of all rows; or how to go on."""
     from marginax.cli.judging import judge, write_run_report
 
+    clock = output.clock
     if not estimator.posterior_.record.finished:
         raise _stopped(directory)
     clock.note("fit")
@@ -151,49 +187,35 @@ def _finish(estimator: Any, kept: Any, directory: Path, output: Output, clock: C
         "held_out_rows": len(kept.y),
         "scores": scores.as_json(),
     }
+    rows = ""
+    if kept.train is not None:
+        num = _fit_all_rows(estimator, kept, directory, output)
+        clock.note("fit of all rows")
+        values |= {"seconds": clock.total, "fitted_rows": num}
+        rows = f"rows    all {num:,} are fitted now; scores and report are of the fit without those held out\n"
     output.result(values, table(("score", "held out"), scores.rows(), caption=scores.caption))
     if not (output.json or output.quiet):
-        typer.echo(f"time    {clock}\nrun     {directory}\nreport  {report}")
+        typer.echo(f"{rows}time    {clock}\nrun     {directory}\nreport  {report}")
 
 
-def with_options(method: str, options: list[str]) -> Any:
-    """A method by its name with some of its settings, or the name alone.
+def _fit_all_rows(estimator: Any, kept: Any, directory: Path, output: Output) -> int:
+    """The same method fitted to all rows, or what is left of it; how many rows those are."""
+    from sklearn.base import clone
 
-    >>> with_options("map", ["num_epochs=20"]).num_epochs
-    20
-    """
-    if not options:
-        return method
-    if method == "auto":
-        raise ValueError("--option needs a method to set something of: choose one by --method")
-    import dataclasses
+    from marginax import estimators
+    from marginax._extras import require
+    from marginax.cli.runs import ALL_ROWS, fit_of
 
-    from marginax.estimators import method_named
-
-    chosen = method_named(method)
-    names = [field.name for field in dataclasses.fields(chosen)]
-    given = {}
-    for text in options:
-        name, equals, value = text.partition("=")
-        if not equals or name not in names:
-            raise ValueError(f"--option must be NAME=VALUE with a name out of {', '.join(names)}, got {text!r}")
-        try:
-            given[name] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            raise ValueError(f"--option {name} must be a number, True, False or None, got {value!r}") from None
-    return dataclasses.replace(chosen, **given)
-
-
-def widths(text: str) -> tuple[int, ...]:
-    """Widths of layers.
-
-    >>> widths("50, 50"), widths("")
-    ((50, 50), ())
-    """
-    try:
-        widths = tuple(int(part) for part in text.split(",") if part.strip())
-    except ValueError:
-        widths = (0,)
-    if any(width < 1 for width in widths):
-        raise ValueError(f"--hidden must be widths such as 50,50, got {text!r}")
-    return widths
+    concat = require("pandas").concat
+    x, y = (concat(parts, ignore_index=True) for parts in zip(kept.train, (kept.x, kept.y), strict=True))
+    output.note(f"Fitting all {len(y):,} rows.")
+    begun = fit_of(directory, ALL_ROWS).exists
+    with _interruptible(directory):
+        if begun:
+            final = estimators.resume(directory / ALL_ROWS, progress=output.progress)
+        else:
+            final: Any = clone(estimator)
+            final.set_params(method=estimator.method_).fit(x, y, directory=directory / ALL_ROWS)
+    if not final.posterior_.record.finished:
+        raise _stopped(directory)
+    return len(y)

@@ -16,6 +16,8 @@ from marginax.evaluate import Score, ScoreTable
 from marginax.evaluate import scores as evaluate_scores
 from marginax.evaluate.score import digits
 
+_BEFORE = ", before all rows were fitted"
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -83,7 +85,7 @@ def write_run_report(estimator: Any, kept: HeldOut, path: Path, output: Output) 
             names=encoder.names_out,
             target=kept.target,
             classes=classes,
-            title=f"{kept.target}, predicted from {kept.source}",
+            title=f"{kept.target}, predicted from {kept.source}" + (_BEFORE if kept.train is not None else ""),
             command=kept.command,
             level=kept.level,
             callback=lambda _: advance(),

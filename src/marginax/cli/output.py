@@ -19,14 +19,14 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 INTERRUPTED = 130
 
 
-_BEGAN = time.perf_counter()
+_IMPORTED = [time.perf_counter()]  # until the first command takes it
 
 
 class Clock:
-    """What a command took, from its first import on, and which part of it how long."""
+    """What a command took, and which part of it how long; the first one of a process from its imports on."""
 
     def __init__(self):
-        self._last = _BEGAN
+        self._last = _IMPORTED.pop() if _IMPORTED else time.perf_counter()
         self.parts: dict[str, float] = {}
 
     def note(self, part: str) -> None:
@@ -53,12 +53,14 @@ class Output:
         json: results as one JSON object.
         debug: errors with their traceback.
         notes: what was said on the way, for the JSON object.
+        clock: that runs since the command began.
     """
 
     quiet: bool = False
     json: bool = False
     debug: bool = False
     notes: list[str] = field(default_factory=list)
+    clock: Clock = field(default_factory=Clock)
 
     @property
     def progress(self) -> bool | None:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ import equinox as eqx
 import numpy as np
 
 from marginax._extras import require
+from marginax.cli.fingerprints import fingerprints
+from marginax.data.written import AbstractWritten
 from marginax.files import RunDirectory, register
 
 Frame = Any  # of pandas
 _FOLDER = "held_out"
-FIT = "fit"  # the estimator, its checkpoints and its posterior
+FIT = "fit"  # the estimator that is judged, its checkpoints and its posterior
+ALL_ROWS = "all_rows"  # the same for that of all rows
 
 
 @register("table/column")
@@ -37,6 +41,9 @@ class HeldOut:
         command: what was typed.
         source: name of the file of data.
         level: probability of intervals.
+        written: how the texts of the table were read as numbers and dates, by column.
+        seen: fingerprints of the other rows, those of training.
+        train: those rows and their targets, if all rows are to be fitted in the end.
     """
 
     x: Frame
@@ -45,21 +52,28 @@ class HeldOut:
     command: str
     source: str
     level: float
+    written: Mapping[str, AbstractWritten] = dataclasses.field(default_factory=dict)
+    seen: np.ndarray | None = None
+    train: tuple[Frame, Frame] | None = None
 
     def save(self, directory: Path) -> None:
         """Write to a new or empty directory."""
-        _directory(directory).create(
-            {
-                "x": [to_column(name, self.x[name]) for name in self.x.columns],
-                "y": to_column(self.target, self.y),
-                "about": {"command": self.command, "source": self.source, "level": self.level},
-            }
-        )
+        parts = {
+            "x": _to_columns(self.x),
+            "y": to_column(self.target, self.y),
+            "about": {"command": self.command, "source": self.source, "level": self.level},
+            "written": dict(self.written),
+        }
+        if self.seen is not None:
+            parts["seen"] = self.seen
+        if self.train is not None:
+            parts["train"] = (_to_columns(self.train[0]), to_column(self.target, self.train[1]))
+        _directory(directory).create(parts)
 
     @staticmethod
     def remove(directory: Path) -> None:
         """Take back what `save` and a fit that did not begin have written."""
-        for name in (_FOLDER, FIT):
+        for name in (_FOLDER, FIT, ALL_ROWS):
             shutil.rmtree(directory / name, ignore_errors=True)
         with contextlib.suppress(OSError):  # something else is in there
             directory.rmdir()
@@ -67,13 +81,30 @@ class HeldOut:
     @classmethod
     def load(cls, directory: Path) -> "HeldOut":
         """Read what `save` wrote."""
-        pd = require("pandas")
-
         setup = _directory(directory).read()
-        target = setup.get("y")
-        x = pd.DataFrame({column.name: from_column(column) for column in setup.get("x")})
-        y = pd.Series(from_column(target), name=target.name)
-        return cls(x=x, y=y, target=target.name, **setup.get("about"))
+        x, y = _from_columns(setup.get("x"), setup.get("y"))
+        more = {name: setup.get(name) for name in ("written", "seen") if name in setup}  # earlier versions have none
+        if "train" in setup:
+            more["train"] = _from_columns(*setup.get("train"))
+        return cls(x=x, y=y, target=y.name, **setup.get("about"), **more)
+
+    def was_seen(self, x: Frame, y: Frame) -> np.ndarray:
+        """Which rows the fit that predicts was trained on."""
+        if self.seen is None:
+            return np.zeros(len(x), bool)
+        seen = self.seen if self.train is None else np.append(self.seen, fingerprints(self.x, self.y, self.x))
+        return np.isin(fingerprints(x, y, self.x), seen)
+
+
+def _to_columns(frame: Frame) -> list[Column]:
+    return [to_column(name, frame[name]) for name in frame.columns]
+
+
+def _from_columns(columns: list[Column], target: Column) -> tuple[Frame, Frame]:
+    pd = require("pandas")
+
+    x = pd.DataFrame({column.name: from_column(column) for column in columns})
+    return x, pd.Series(from_column(target), name=target.name)
 
 
 def to_column(name: str, values: Frame) -> Column:
@@ -103,45 +134,19 @@ def from_column(column: Column) -> Any:
     return np.array(column.values, object) if column.kind == "text" else np.asarray(column.values)
 
 
-def split(y: Frame, *, task: str, fraction: float, seed: int) -> np.ndarray:
-    """Which rows are held out: a random fraction; of classes, of each class, and never all of its rows.
-
-    >>> import pandas as pd
-    >>> int(split(pd.Series(np.arange(10.0)), task="regression", fraction=0.2, seed=0).sum())
-    2
-    >>> chosen = split(pd.Series(list("aaaaabbbbbc")), task="classification", fraction=0.2, seed=0)
-    >>> [int(chosen[:5].sum()), int(chosen[5:10].sum()), int(chosen[10:].sum())]
-    [1, 1, 0]
-    """
-    if not 0 < fraction < 1:
-        raise ValueError(f"--test-fraction must be strictly between 0 and 1, got {fraction:g}")
-    values = y.to_numpy()
-    groups = [values == label for label in y.unique()] if task == "classification" else [np.ones(len(values), bool)]
-    rng = np.random.default_rng(seed)
-    held_out = np.zeros(len(values), bool)
-    for group in groups:
-        rows = rng.permutation(np.flatnonzero(group))
-        held_out[rows[: min(round(fraction * len(rows)), len(rows) - 1)]] = True
-    if not held_out.any():
-        raise ValueError(
-            f"--test-fraction {fraction:g} of {len(values)} rows leaves none to judge by: choose a larger one"
-        )
-    return held_out
-
-
 def _directory(path: Path) -> RunDirectory:
     made_by = f"`marginax fit data.csv --target y --out {path}`"
     return RunDirectory(path, "run", made_by, "choose another --out", folder=_FOLDER, kind="held out")
 
 
-def fit_of(directory: Path) -> RunDirectory:
+def fit_of(directory: Path, name: str = FIT) -> RunDirectory:
     """The fit of a run: whether it `exists` (there is something to go on with), and whether it has `finished`."""
-    return RunDirectory(directory / FIT / "run")
+    return RunDirectory(directory / name / "run")
 
 
 def free_directory(data: Path, kind: str = "run") -> Path:
     """A name for a run that is not taken: data-run, data-run-2, ..."""
-    number = 1
-    while (path := Path(f"{data.stem}-{kind}{'' if number == 1 else f'-{number}'}")).exists():
+    number, stem = 1, data.name.partition(".")[0] or data.name
+    while (path := Path(f"{stem}-{kind}{'' if number == 1 else f'-{number}'}")).exists():
         number += 1
     return path

@@ -33,8 +33,8 @@ def predict(
         from marginax.data import read_table
 
         kept = HeldOut.load(run)
-        estimator = _load(run)
-        found = read_table(data)
+        estimator = _load(run, kept)
+        found = read_table(data, written=kept.written)
         rows = found.select(estimator.feature_names_in_)
         others = found.x.drop(columns=[*rows.columns, *({kept.target} & set(found.x.columns))])  # who the rows are
         parts = []
@@ -58,27 +58,42 @@ def evaluate(
     run: RunPath,
     data: Annotated[Path, typer.Argument(help="Rows with their targets, not those of the fit.", show_default=False)],
     level: Level = None,
+    training_rows: Annotated[
+        bool, typer.Option("--training-rows", help="Judge rows that the run was trained on, too.")
+    ] = False,
     quiet: Quiet = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Judge a run on further rows whose targets are known."""
+    """Judge a run on further rows whose targets are known.
+
+    Rows that were in training are known again and left out.
+    """
     output = Output(quiet, json, debug)
     with output.speaking():
+        import numpy as np
+
         from marginax.cli.judging import judge
         from marginax.cli.runs import HeldOut
         from marginax.data import read_table
 
         kept = HeldOut.load(run)
-        estimator = _load(run)
-        found = read_table(data)
+        estimator = _load(run, kept)
+        found = read_table(data, written=kept.written)
         x, y = found.select(estimator.feature_names_in_), found.select([kept.target])[kept.target]
         missing = y.isna()
         if missing.any():
             output.note(f"note: {missing.sum():,} of {len(y):,} rows have no {kept.target!r} and are left out")
             x, y = x[~missing], y[~missing]
+        seen = kept.was_seen(x, y)
+        if seen.all() and not training_rows:
+            raise ValueError(f"all {len(y):,} rows of {data} were in training: pass others, or --training-rows")
+        if seen.any():
+            those = "all of them" if training_rows else f"the other {np.sum(~seen):,} (--training-rows: for all)"
+            output.note(f"note: {seen.sum():,} of {len(y):,} rows were in training; scores are for {those}")
+            x, y = (x, y) if training_rows else (x[~seen], y[~seen])
         scores = judge(estimator, x, y, kept.level if level is None else level)
-        values = {"run": str(run), "rows": len(y), "scores": scores.as_json()}
+        values = {"run": str(run), "rows": len(y), "training_rows": int(seen.sum()), "scores": scores.as_json()}
         output.result(values, table(("score", data.name), scores.rows(), caption=scores.caption))
 
 
@@ -96,19 +111,20 @@ def report(
         from marginax.cli.runs import HeldOut
 
         kept = HeldOut.load(run)
-        path = write_run_report(_load(run), kept, out or run / "report.html", output)
+        path = write_run_report(_load(run, kept, judged=True), kept, out or run / "report.html", output)
         output.result({"report": str(path)}, str(path))
 
 
-def _load(run: Path) -> Any:
-    """The fitted estimator, or the advice to finish it."""
+def _load(run: Path, kept: Any, *, judged: bool = False) -> Any:
+    """The fitted estimator that predicts, or the one that was judged; or the advice to finish it."""
     from marginax import estimators
-    from marginax.cli.runs import FIT, fit_of
+    from marginax.cli.runs import ALL_ROWS, FIT, fit_of
     from marginax.files import FileError
 
-    if not fit_of(run).finished:
+    name = FIT if judged or kept.train is None else ALL_ROWS
+    if not fit_of(run, name).finished:
         raise FileError(f"{run} is not finished: `marginax resume {run}` goes on")
-    return estimators.load(run / FIT)
+    return estimators.load(run / name)
 
 
 def _columns(estimator: Any, rows: Any, level: float) -> Any:

@@ -24,7 +24,7 @@ class Point(eqx.Module):
         params: where.
         plan: which leaves, and how they are differentiated.
         batch: the data.
-        weights: of the rows, 0 or 1.
+        weights: of the rows, besides those that the data give them: 0 or 1.
         key: for kinds that draw.
         index: single weights of those leaves, where it is not all of them.
     """
@@ -103,6 +103,7 @@ class OuterProducts(AbstractBatchCurvature):
     def at(cls, point: Point, columns: Columns) -> "OuterProducts":
         """The network is traced here, once for all that is asked afterwards."""
         batch = point.batch
+        point = replace(point, weights=batch.weigh(point.weights))
         outputs, rows = pull_back(point.model, point.params, point.plan, batch.x, batch.y, columns, point.key)
         jacobian = tuple(leaf.weighted(point.weights) for leaf in selected_part(rows))
         return cls(point, jacobian, outputs, columns)

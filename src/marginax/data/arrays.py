@@ -35,6 +35,12 @@ class DataSpec(eqx.Module):
 class Arrays(eqx.Module):
     """A data set in memory, in the units that the model sees, with the scaling that led there.
 
+    Args:
+        x: inputs.
+        y: targets.
+        scaling: how x and y were scaled already; it is only recorded.
+        weight: of each row, for `mx.Model`: its log likelihood is multiplied by it. A row with weight 2 counts as two.
+
     >>> Arrays(np.zeros((5, 2)), np.arange(5.0)).spec.x_shape
     (2,)
     """
@@ -42,16 +48,18 @@ class Arrays(eqx.Module):
     x: Float[np.ndarray, "n ..."] | Float[Array, "n ..."]
     y: Num[np.ndarray, "n ..."] | Num[Array, "n ..."]
     scaling: Scaling | None
+    weight: Float[np.ndarray, " n"] | Float[Array, " n"] | None = None
 
-    def __init__(self, x: Any, y: Any, *, scaling: Scaling | None = None):
-        """Check and convert; `scaling` only records how x and y were scaled already."""
+    def __init__(self, x: Any, y: Any, *, scaling: Scaling | None = None, weight: Any = None):
+        """Check and convert."""
         self.x, self.y = check_pair(x, y)
         self.scaling = scaling
+        self.weight = None if weight is None else _check_weight(weight, len(self.x))
 
     @property
-    def tree(self) -> tuple[Any, Any]:
-        """Inputs and targets."""
-        return self.x, self.y
+    def tree(self) -> tuple[Any, ...]:
+        """Inputs and targets, and weights where there are some."""
+        return (self.x, self.y) if self.weight is None else (self.x, self.y, self.weight)
 
     @property
     def num_examples(self) -> int:
@@ -65,7 +73,12 @@ class Arrays(eqx.Module):
 
     def take(self, rows: np.ndarray) -> "Arrays":
         """The data set made of some rows, with the same scaling."""
-        return Arrays(self.x[rows], self.y[rows], scaling=self.scaling)
+        weight = None if self.weight is None else self.weight[rows]
+        return Arrays(self.x[rows], self.y[rows], scaling=self.scaling, weight=weight)
+
+    def weighted(self, weight: Any) -> "Arrays":
+        """The same rows with these weights."""
+        return Arrays(self.x, self.y, scaling=self.scaling, weight=weight)
 
 
 @register("data/rows")
@@ -155,6 +168,15 @@ def check_pair(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
+def _check_weight(weight: Any, num_rows: int) -> np.ndarray:
+    weight = as_numeric(weight, name="weight")
+    if weight.shape != (num_rows,):
+        raise ValueError(f"weight must have one number for each of the {num_rows} rows, got shape {weight.shape}")
+    if not (np.all(weight >= 0) and np.any(weight > 0)):
+        raise ValueError(f"weight must be >= 0, and > 0 in some row, got values from {weight.min()} to {weight.max()}")
+    return np.asarray(weight, jax.dtypes.canonicalize_dtype(np.float64))
+
+
 def as_arrays(data: Any, *, name: str = "data") -> Arrays:
     """A pair of arrays, or Arrays itself."""
     if isinstance(data, Arrays):
@@ -174,13 +196,13 @@ def standardise(data: Any) -> Arrays:
     if isinstance(data, Arrays):
         if data.scaling is not None:
             raise ValueError("data is standardised already")
-        x, y = data.x, data.y
+        x, y, weight = data.x, data.y, data.weight
     elif isinstance(data, tuple | list) and len(data) == 2:
-        x, y = as_numeric(data[0], name="x"), as_numeric(data[1], name="y")
+        x, y, weight = as_numeric(data[0], name="x"), as_numeric(data[1], name="y"), None
         if len(x) != len(y):
             raise ValueError(f"x and y must have the same number of rows, got {len(x)} and {len(y)}")
     else:
         raise TypeError(f"data must be a pair (x, y), got {type(data).__name__}")
     x = np.asarray(x, np.float64)
     scaling = scaling_of(x, np.asarray(y))
-    return Arrays(scaling.transform_x(x), scaling.transform_y(np.asarray(y)), scaling=scaling)
+    return Arrays(scaling.transform_x(x), scaling.transform_y(np.asarray(y)), scaling=scaling, weight=weight)

@@ -3,9 +3,12 @@
 import codecs
 import csv
 import dataclasses
+import gzip
 import re
+import zlib
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from marginax.files import FileError
 
@@ -20,10 +23,8 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _OTHER = {
-    b"PK\x03\x04": "a spreadsheet or zip archive",
-    b"\x1f\x8b": "a gzip archive",
+    b"PK\x03\x04": "a zip archive, or a spreadsheet whose name does not end in .xlsx",
     b"\xd0\xcf\x11\xe0": "an old spreadsheet",
-    b"PAR1": "a Parquet file",
     b"%PDF": "a PDF",
 }
 _COMMA_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
@@ -43,6 +44,7 @@ class Dialect:
     thousands: str | None
     header: tuple[str, ...] | None
     num_columns: int
+    compressed: bool = False
 
 
 def find_dialect(path: Path, encoding: str | None, separator: str | None, decimal: str | None) -> Dialect:
@@ -63,7 +65,7 @@ def find_dialect(path: Path, encoding: str | None, separator: str | None, decima
     thousands = None if not grouped else "." if decimal == "," else ","
     header = tuple(name.strip() for name in rows[0])
     numbers = all(_is_number(name, decimal) for name in header)
-    return Dialect(encoding, separator, decimal, thousands, None if numbers else header, len(header))
+    return Dialect(encoding, separator, decimal, thousands, None if numbers else header, len(header), _compressed(path))
 
 
 def _head(path: Path) -> bytes:
@@ -71,14 +73,26 @@ def _head(path: Path) -> bytes:
         raise FileError(f"{path}: no such file")
     if path.is_dir():
         raise FileError(f"{path}: is a directory, not a text file")
-    with path.open("rb") as file:
-        head = file.read(_SAMPLE)
+    try:
+        with _open(path) as file:
+            head = file.read(_SAMPLE)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise FileError(f"{path}: is a gzip archive that cannot be unpacked ({error})") from None
     if not head.strip():
         raise FileError(f"{path}: the file is empty")
     for magic, what in _OTHER.items():
         if head.startswith(magic):
             raise FileError(f"{path}: is {what}, not a text file: save it as CSV")
     return head
+
+
+def _compressed(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"\x1f\x8b"
+
+
+def _open(path: Path) -> Any:
+    return gzip.open(path, "rb") if _compressed(path) else path.open("rb")
 
 
 def _encoding(path: Path, head: bytes) -> str:
@@ -93,7 +107,7 @@ def _encoding(path: Path, head: bytes) -> str:
     for name in ("utf-8", "cp1252"):
         decoder = codecs.getincrementaldecoder(name)()
         try:
-            with path.open("rb") as file:
+            with _open(path) as file:
                 while part := file.read(_CHUNK):
                     decoder.decode(part)
             decoder.decode(b"", final=True)

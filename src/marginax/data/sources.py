@@ -21,7 +21,8 @@ class Batch(eqx.Module):
     The model scales the batch's log likelihood by N / size; nothing else has to know about N.
 
     Args:
-        data: any pytree of arrays with a leading axis of examples; inputs and targets as a pair.
+        data: any pytree of arrays with a leading axis of examples; inputs and targets as a pair, or with weights as
+            three.
         index: row numbers.
         num_examples: N; an array if it may change without compiling again.
     """
@@ -55,6 +56,15 @@ class Batch(eqx.Module):
     def y(self) -> Array:
         """Targets, where the data are pairs of inputs and targets."""
         return self.data[1]
+
+    @property
+    def row_weights(self) -> Float[Array, " b"] | None:
+        """What the log likelihood of each row is multiplied by, in data of inputs and targets; None for ones."""
+        return self.data[2] if len(self.data) > 2 else None
+
+    def weigh(self, values: Float[Array, " b"]) -> Float[Array, " b"]:
+        """Values of the rows times the weights of the rows."""
+        return values if self.row_weights is None else self.row_weights * values
 
     @property
     def weight(self) -> Any:

@@ -131,6 +131,8 @@ def choose_stack(
     """
     if data.num_examples > STACK_ROWS:
         return None, "With so many rows it was not compared with simpler models."
+    if data.weight is not None:
+        return None, "Rows have weights, so it was not compared with simpler models."
     if not budget.allows_comparison:
         return None, f"There was no time to compare it with simpler models (time_limit below {_LEAST_SECONDS} s)."
     assert isinstance(method, MILE | DeepEnsemble)

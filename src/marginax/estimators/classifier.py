@@ -9,6 +9,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from marginax.data import Arrays
 from marginax.estimators.estimator import BayesianEstimator, as_seed
+from marginax.estimators.targets import check_labels
 from marginax.model.likelihoods import AbstractLikelihood, Categorical
 from marginax.model.outcome import Outcome
 
@@ -25,6 +26,8 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         activation: as in `BayesianRegressor`.
         likelihood: from `mx.likelihoods`; by default Categorical; Bernoulli for two classes.
         prior: as in `BayesianRegressor`.
+        class_weight: what the rows of each class count: "balanced" (classes count alike, however many rows they have),
+            a dict such as {"rare": 10, "common": 1}, or None for 1.
         num_chains: as in `BayesianRegressor`.
         random_state: as in `BayesianRegressor`.
         progress: as in `BayesianRegressor`.
@@ -42,6 +45,32 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
     >>> classifier.predict_proba([[0.0]]).shape
     (1, 2)
     """
+
+    def __init__(
+        self,
+        *,
+        method: Any = "auto",
+        hidden: Any = (16, 16, 16),
+        activation: Any = "relu",
+        likelihood: Any = None,
+        prior: Any = None,
+        class_weight: Any = None,
+        num_chains: Any = None,
+        random_state: Any = 0,
+        progress: Any = False,
+    ):
+        BayesianEstimator.__init__(
+            self,
+            method=method,
+            hidden=hidden,
+            activation=activation,
+            likelihood=likelihood,
+            prior=prior,
+            num_chains=num_chains,
+            random_state=random_state,
+            progress=progress,
+        )
+        self.class_weight = class_weight
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row."""
@@ -76,6 +105,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         return places
 
     def _check_targets(self, y: Any) -> np.ndarray:
+        check_labels(y)
         labels = column_or_1d(y, warn=True)
         assert_all_finite(labels, input_name="y", estimator_name=type(self).__name__)
         check_classification_targets(labels)

@@ -18,6 +18,7 @@ from marginax.data import Arrays
 from marginax.estimators.choice import Budget, choose_method, choose_stack, method_named
 from marginax.estimators.columns import ColumnEncoder
 from marginax.estimators.storage import estimator_directory, pack, parts_of, read_estimator, unpack
+from marginax.estimators.weights import row_weights
 from marginax.files import Parts
 from marginax.infer import AbstractMethod, fit, resume
 from marginax.model import AbstractModel, Model, priors
@@ -57,12 +58,16 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         self.random_state = random_state
         self.progress = progress
 
-    def fit(self, X: Any, y: Any, *, directory: str | os.PathLike[str] | None = None) -> "BayesianEstimator":
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, directory: str | os.PathLike[str] | None = None
+    ) -> "BayesianEstimator":
         """Infer the posterior.
 
         Args:
             X: a pandas DataFrame (numbers, booleans, texts, dates, missing values), or an array.
             y: the target.
+            sample_weight: what the log likelihood of each row is multiplied by: a row with weight 2 counts as two. The
+                units of columns and target are those of all rows alike.
             directory: where to keep checkpoints, new or empty, so that `resume(directory)` can go on after a crash.
         """
         use_compilation_cache()
@@ -70,7 +75,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         if files is not None:
             files.check_vacant()
         seed, budget = as_seed(self.random_state), Budget(self.time_limit)
-        model, data = self._begin(X, y, seed)
+        model, data = self._begin(X, y, sample_weight, seed)
         self.method_, self.reason_ = self._choose(data.num_examples, model)
         self.stack_ = None
         if self.method == "auto" and self.likelihood is None:
@@ -90,12 +95,12 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         )
         return self
 
-    def prepare(self, X: Any, y: Any) -> tuple[Model, Arrays]:
+    def prepare(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Model, Arrays]:
         """The model and the data that `fit` would use, for `mx.fit` and `mx.evaluate.compare`.
 
         It leaves `encoder_` behind (and `classes_`), for `encoder_.encode(X)` of further rows.
         """
-        return self._begin(X, y, as_seed(self.random_state))
+        return self._begin(X, y, sample_weight, as_seed(self.random_state))
 
     @classmethod
     def resume(cls, directory: str | os.PathLike[str], *, progress: bool | None = None) -> Any:
@@ -162,13 +167,14 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
 
     # ---- the path of the data
 
-    def _begin(self, X: Any, y: Any, seed: int) -> tuple[Model, Arrays]:
+    def _begin(self, X: Any, y: Any, sample_weight: Any, seed: int) -> tuple[Model, Arrays]:
         table = self._table(X, y, fitting=True)
         targets = self._check_targets(y)
         check_consistent_length(table, targets)
         self.encoder_ = ColumnEncoder.fit(table)
         x = self.encoder_.encode(table)
         data, likelihood, out_size = self._prepare(x, targets)
+        data = data.weighted(row_weights(sample_weight, getattr(self, "class_weight", None), table, y))
         return self._model(x.shape[1], out_size, likelihood, seed), data
 
     def _table(self, X: Any, y: Any = "no_validation", *, fitting: bool) -> Any:

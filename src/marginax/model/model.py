@@ -91,7 +91,7 @@ class Model(AbstractModel):
 
     def init(self, source: AbstractSource) -> Params:
         """The network's own weights, and unknowns of likelihood and prior at their medians."""
-        x, _ = source.examples(1)
+        x = source.examples(1)[0]
         return self.initial(self.output_size(x.shape[1:], x.dtype))
 
     def initial(self, output_size: int) -> Params:
@@ -167,13 +167,20 @@ class Model(AbstractModel):
         key: PRNGKeyArray | None = None,
         noise: tuple[AbstractNoise | None, ...] | None = None,
     ) -> Float[Array, " b"]:
-        """Log probability of each target of the batch."""
+        """Log probability of each target of the batch, times the weight of its row."""
         output = self.output(params, batch.x, key=key, noise=noise)
-        return self.likelihood.log_prob(output, batch.y, params.likelihood)
+        return self.log_likelihood_of(output, params, batch)
+
+    def log_likelihood_of(self, output: Float[Array, "b k"], params: Params, batch: Batch) -> Float[Array, " b"]:
+        """The same where the outputs of the network are known."""
+        return batch.weigh(self.likelihood.log_prob(output, batch.y, params.likelihood))
 
     def scaled_perturbation(self, params: Params, batch: Batch, noise: Array) -> Float[Array, ""]:
         """What noise on all targets adds to the log likelihood, estimated from the noise of a batch."""
-        return batch.total(self.likelihood.perturbation(self.output(params, batch.x), params.likelihood, noise))
+        added = self.likelihood.perturbation(self.output(params, batch.x), params.likelihood, noise)
+        if batch.row_weights is not None:  # the sum of two independent noises has root two times the spread of one
+            added = jnp.sqrt(batch.row_weights) * added
+        return batch.total(added)
 
     # ---- outputs
 
@@ -225,7 +232,7 @@ class Model(AbstractModel):
         return output.shape[1]
 
     def check(self, source: AbstractSource) -> None:
-        x, y = source.examples(1)
+        x, y = source.examples(1)[:2]
         output_size = self.output_size(x.shape[1:], x.dtype)
         data = getattr(source, "data", None)
         self.likelihood.check(output_size, y if data is None else np.asarray(data.y))

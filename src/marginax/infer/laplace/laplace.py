@@ -116,7 +116,8 @@ class Laplace(AbstractMethod):
         if self.training is not None:
             training = training_memory(self._training.init(model, params, batch, key=key))
         none, num = jnp.zeros((), jnp.int32), jnp.asarray(batch.num_examples, jnp.int32)
-        return LaplaceState(params, training, sums, none, none, jnp.zeros(()), num, passes.example(batch))
+        weight = jnp.zeros(()) if hasattr(model, "network") and batch.row_weights is not None else None
+        return LaplaceState(params, training, sums, none, none, jnp.zeros(()), num, passes.example(batch), weight)
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
         """Train if asked, then one or more passes over the data; by turns for an online prior."""

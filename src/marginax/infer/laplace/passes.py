@@ -38,6 +38,7 @@ class LaplaceState(eqx.Module):
     log_likelihood: Array
     num_examples: Array
     example: Array | None
+    total_weight: Array | None = None  # of the rows seen, where rows have weights
 
 
 class LaplaceInfo(eqx.Module):
@@ -120,7 +121,8 @@ class Passes(eqx.Module):
         """What the sums say of the place."""
         plan = self.plan(model, state.params, state.example)
         curvature, index = self.structure.finalise(state.sums, plan), self.structure.chosen(state.sums)
-        return Mode(curvature, state.log_likelihood, state.num_examples, plan.flags, index)
+        num_examples = state.num_examples if state.total_weight is None else state.total_weight
+        return Mode(curvature, state.log_likelihood, num_examples, plan.flags, index)
 
     def _num_columns(self, model: Any, x: Any) -> int:
         return self.kind.num_columns(model.output_size(x.shape[1:], x.dtype))
@@ -144,6 +146,8 @@ class Pass(eqx.Module):
         log_likelihood = state.log_likelihood + curvature.log_likelihood()
         count = state.count + batch.size
         new = eqx.tree_at(lambda s: (s.sums, s.count, s.log_likelihood), state, (sums, count, log_likelihood))
+        if state.total_weight is not None:
+            new = eqx.tree_at(lambda s: s.total_weight, new, state.total_weight + jnp.sum(batch.weigh(weights)))
         return new, LaplaceInfo(count, log_likelihood)
 
 
@@ -166,4 +170,6 @@ def restarted(state: LaplaceState, sums: PyTree, num_passes: Array) -> tuple[Lap
     new = eqx.tree_at(
         lambda s: (s.sums, s.num_passes, s.count, s.log_likelihood), state, (sums, num_passes, none, zero)
     )
+    if state.total_weight is not None:
+        new = eqx.tree_at(lambda s: s.total_weight, new, jnp.zeros_like(state.total_weight))
     return new, LaplaceInfo(state.count, state.log_likelihood)
