@@ -114,10 +114,16 @@ def resume(run: RunPath, quiet: Quiet = False, json: Json = False, debug: Debug 
 @contextlib.contextmanager
 def _interruptible(directory: Path) -> Iterator[None]:
     """Ctrl-C says how to go on, if there is something to go on with."""
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
+
     from marginax.cli.runs import fit_of
 
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # said at the end, in the words of the command line
+            yield
     except KeyboardInterrupt:
         if not fit_of(directory).exists:
             raise
@@ -132,14 +138,16 @@ def _stopped(directory: Path) -> typer.Exit:
 def _finish(estimator: Any, kept: Any, directory: Path, output: Output, clock: Clock) -> None:
     """Scores on the held-out rows and the report, or how to go on."""
     from marginax.cli.judging import judge, write_run_report
+    from marginax.evaluate.remedies import COMMAND_LINE
+    from marginax.posterior.summary import summarise
 
     if not estimator.posterior_.record.finished:
         raise _stopped(directory)
     clock.note("fit")
     scores = judge(estimator, kept.x, kept.y, kept.level)
     clock.note("judge")
-    report = write_run_report(estimator, kept, directory / "report.html", output)
-    for warning in estimator.posterior_.summary().warnings:
+    report = write_run_report(estimator, kept, directory, directory / "report.html", output)
+    for warning in summarise(estimator.posterior_, COMMAND_LINE).warnings:
         output.note(f"warning: {warning}")
     clock.note("report")
     values = {

@@ -2,6 +2,7 @@
 
 import abc
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -81,6 +83,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
             directory=None if files is None else files.path / _RUN,
             progress=self.progress,
         )
+        self._warn_of_chains()
         return self
 
     def prepare(self, X: Any, y: Any) -> tuple[Model, Arrays]:
@@ -101,6 +104,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         use_compilation_cache()
         estimator = read_estimator(directory, cls)
         estimator.posterior_ = resume(Path(directory) / _RUN, progress=progress)
+        estimator._warn_of_chains()
         return estimator
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -142,6 +146,11 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update({name: unpack(value) for name, value in state.items()})
+
+    def _warn_of_chains(self) -> None:
+        """Say what `posterior_.summary()` warns of; that a point estimate is one, the user has asked for."""
+        for text in () if self.posterior_.is_point else self.posterior_.summary().warnings:
+            warnings.warn(text, ConvergenceWarning, stacklevel=3)
 
     # ---- what the two kinds of estimator say differently
 
