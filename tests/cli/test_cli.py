@@ -70,6 +70,8 @@ def test_fit_prints_one_json_object_and_nothing_else(house_run):
     assert found["method"].startswith("MAP(")
     assert found["scores"]["rmse"]["value"] < 10
     assert found["scores"]["rmse"]["standard_error"] > 0
+    low, high = found["scores"]["coverage"]["interval"]
+    assert 0 <= low <= found["scores"]["coverage"]["value"] <= high <= 1
     assert any("chosen at random with seed 0" in note for note in found["notes"])
 
 
@@ -80,9 +82,34 @@ def test_fit_writes_a_report_in_the_units_of_the_table(house_run):
     assert "price, predicted from houses.csv" in text
     assert "80% coverage" in text
     assert "town=Oslo" in text
-    sizes = re.findall(r'<td class="num">(\d+\.?\d*)</td><td class="num">[01]</td><td class="num">[01]</td>', text)
+    sizes = re.findall(r'data-name="inputs">size (\d+\.?\d*)', text)
     assert sizes
     assert all(50 <= float(size) <= 150 for size in sizes)
+
+
+def test_the_report_knows_the_training_rows_and_can_be_written_again(house_run, folder):
+    """Prices are linear, and so is the network: a linear model is as good, and a constant far worse."""
+    text = Path(house_run[1]["report"]).read_text(encoding="utf-8")
+    row = re.search(r'data-name="score">RMSE</td>(.*?)</tr>', text)[1]
+    found = {
+        name: float(re.split("\\s", cell)[0]) for name, cell in re.findall(r'data-name="([^w"]*)">(.*?)</td>', row)
+    }
+    assert abs(found["linear"] - found["this fit"]) < 0.3 * found["this fit"]
+    assert found["constant"] > 5 * found["this fit"]
+    assert run("report", house_run[0], "--out", folder / "again.html").exit_code == 0
+    assert row in (folder / "again.html").read_text(encoding="utf-8")
+
+
+def test_warnings_name_options_of_the_command_line(houses, folder):
+    """Four networks that are hardly trained: another seed would give another answer, and more of them help."""
+    options = (*CHEAP, "--chains", 4, "--option", "num_epochs=2", "--out", folder / "wary")
+    found = run("fit", houses, "--target", "price", *options, "--json")
+    assert found.exit_code == 0, found.output
+    notes = [note for note in json.loads(found.stdout)["notes"] if "another would change" in note]
+    assert len(notes) == 1  # and the estimator's own is not there beside it
+    assert "--chains" in notes[0]
+    assert "num_chains" not in notes[0]
+    assert "--chains" in (folder / "wary" / "report.html").read_text(encoding="utf-8")
 
 
 def test_quiet_prints_the_scores_only(flower_run):

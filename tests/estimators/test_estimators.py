@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import marginax as mx
 from marginax.estimators import BayesianClassifier, BayesianRegressor, ColumnEncoder
@@ -55,6 +55,14 @@ def test_regressor_learns_from_all_kinds_of_columns(regressor, table):
     assert regressor.encoder_.kinds == ("number", "text", "date", "number")
     assert list(regressor.feature_names_in_) == ["a", "city", "day", "old"]
     assert regressor.n_features_in_ == 4
+
+
+def test_chains_are_warned_of_as_in_the_summary(table):
+    """Four networks that are hardly trained: another seed would give another answer."""
+    method = mx.infer.DeepEnsemble(4, member=mx.infer.MAP(num_epochs=2, batch_size=None))
+    with pytest.warns(ConvergenceWarning, match=r"another would change .*\(num_chains=") as caught:
+        wary = BayesianRegressor(method=method, hidden=(16,)).fit(*table)
+    assert tuple(str(each.message) for each in caught) == wary.posterior_.summary().warnings
 
 
 def test_predictions_are_those_of_the_distribution(regressor, table):

@@ -10,6 +10,7 @@ from marginax.estimators import BayesianClassifier, BayesianRegressor
 from marginax.estimators.stack import (
     Candidate,
     Stack,
+    Stacked,
     held_out_log_probs,
     linear_candidate,
     process_candidate,
@@ -80,7 +81,7 @@ def test_a_stack_is_the_weighted_mean_of_densities():
     data = Arrays(x, x[:, 0] ** 2 + 0.1 * generator.normal(size=40))
     network, others = _network(2, 50).fit(data, 0), [each.fit(data, 0) for each in _OTHERS]
     mixed = Stack(("network", "linear", "process"), tuple(others), np.array([0.5, 0.2, 0.3]), True, np.zeros(4))
-    prediction = mixed.predict(network, x[:6])
+    prediction = Stacked(network, mixed).predict(x[:6])
     parts = [np.exp(each.predict(x[:6]).log_prob(data.y[:6])) for each in (network, *others)]
     expected = 0.5 * parts[0] + 0.2 * parts[1] + 0.3 * parts[2]
     np.testing.assert_allclose(np.exp(prediction.log_prob(data.y[:6])), expected, rtol=1e-4)

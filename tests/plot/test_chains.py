@@ -31,6 +31,14 @@ def test_pictures_return_their_axes_for_any_number_of_chains(plot, chains, ax):
     assert plot(ax, np.random.default_rng(0).normal(size=(chains, 60))) is ax
 
 
+@pytest.mark.parametrize("num", [1, 8, 10, 12, 13, 40])
+def test_every_chain_has_a_colour_of_its_own(num, ax):
+    plot_trace(ax, np.random.default_rng(0).normal(size=(num, 50)))
+    colors = [matplotlib.colors.to_rgb(line.get_color()) for line in ax.lines[:num]]
+    apart = [np.abs(np.subtract(one, two)).max() for i, one in enumerate(colors) for two in colors[:i]]
+    assert min(apart, default=1) > (0.2 if num <= 12 else 0.02)
+
+
 def test_trace_shows_every_chain_and_marks_divergences(ax):
     values = np.random.default_rng(0).normal(size=(3, 50))
     diverging = np.zeros((3, 50), bool)

@@ -255,7 +255,7 @@ def test_without_inputs_a_disagreement_of_weights_is_a_warning():
 def test_chains_that_drift_are_told_to_run_longer_and_not_that_there_are_modes():
     values = 0.05 * np.cumsum(np.random.default_rng(0).normal(size=(4, 400, 7)), axis=1)
     text = _warnings(_posterior(values, info=_info(np.random.default_rng(1))))
-    assert "run longer (num_warmup, num_samples)" in text
+    assert "run longer (num_samples=800, and num_warmup likewise)" in text
     assert "separate modes" not in text
 
 

@@ -13,7 +13,7 @@ from marginax.curvature import DenseCovariance, DiagonalCovariance, LowRankCovar
 from marginax.data import DataSpec
 from marginax.files import FileError
 from marginax.infer import MAP
-from marginax.posterior import Draws, Gaussian, Mixture
+from marginax.posterior import Draws, FitRecord, Gaussian, Mixture
 
 
 class Mine(eqx.Module):
@@ -177,7 +177,8 @@ def test_summary_compares_chains_in_weights_and_predictions(data):
         lambda leaf: np.asarray(leaf) + 0.01 * rng.normal(size=(3, 50, *leaf.shape[2:])).astype(np.float32),
         posterior.params,
     )
-    summary = eqx.tree_at(lambda p: p.params, posterior, noisy).summary()
+    sampled = FitRecord(method="NUTS()", num_steps={"sample": 50}, probes=posterior.record.probes)
+    summary = eqx.tree_at(lambda p: (p.params, p.record), posterior, (noisy, sampled)).summary()
     assert any(line.startswith("predictions") for line in summary.lines)
     assert any("chains disagree" in text for text in summary.warnings)  # three modes, never visited by the same chain
 

@@ -21,6 +21,9 @@ _OUTSIDE = """<!doctype html><body style="margin: 0"><iframe width="{width}" hei
   document.documentElement.dataset.seen = JSON.stringify({{
     width: root.clientWidth, scroll_width: root.scrollWidth, ink: looks.color, paper: looks.backgroundColor,
     fetched: page.performance.getEntriesByType("resource").map((entry) => entry.name),
+    cut: [...page.document.querySelectorAll("body *:not(svg *)")]
+      .filter((each) => each.scrollWidth > each.clientWidth + 1 && each.clientWidth > 0)
+      .map((each) => `${{each.tagName}}.${{each.className}}: ${{each.scrollWidth}} in ${{each.clientWidth}}`),
     scripts: page.document.scripts.length, pictures: page.document.querySelectorAll("svg").length,
   }});
 }});</script>"""

@@ -8,7 +8,7 @@ import pytest
 from tests.report.browser import Browser, find_browser
 
 import marginax as mx
-from marginax.evaluate import Comparison, ComparisonRow, scores
+from marginax.evaluate import Comparison, ComparisonRow, Proportion, scores
 from marginax.model import Params
 from marginax.posterior.record import FitRecord
 from marginax.report import NUM_PARTS, Picture, Section, Table, Text, page, write_comparison, write_report
@@ -54,7 +54,10 @@ def regression(tmp_path_factory):
     posterior = mx.posterior.Draws(model, params, spec=spec, record=record, key=jax.random.key(0))
     path = tmp_path_factory.mktemp("report") / "new" / "report.html"
     names = [PLANTED, "weight"]
-    write_report(path, posterior=posterior, x=x, y=y, names=names, target="height", command="marginax fit a.csv")
+    seen = rng.normal(size=(200, 2))
+    train = seen, 5 + seen @ [1.0, -2.0] + 0.3 * rng.normal(size=200)
+    command = f"marginax fit {'a-long-name-of-a-file-' * 12}.csv"
+    write_report(path, posterior=posterior, x=x, y=y, train=train, names=names, target="height", command=command)
     return path, posterior, x, y
 
 
@@ -74,9 +77,17 @@ def classification(tmp_path_factory):
 
 
 def words(path):
-    """The text of a page without its markup."""
+    """The text of a page without its markup, and without spaces that hold words together."""
     text = re.sub(r"<(style|svg).*?</\1>", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))  # \s takes those in, too
+
+
+def cells(path, first):
+    """The cells of the row of a table that begins with a word, by the names of their columns."""
+    row = re.search(
+        rf'<tr><td class="short" data-name="[^"]*">{re.escape(first)}</td>(.*?)</tr>', path.read_text("utf-8")
+    )
+    return {name: text.replace("\xa0", " ") for name, text in re.findall(r'data-name="([^"]*)">(.*?)</td>', row[1])}
 
 
 def test_scores_are_those_of_evaluate_with_standard_errors(regression):
@@ -84,8 +95,65 @@ def test_scores_are_those_of_evaluate_with_standard_errors(regression):
     table = scores(posterior.predict(x), y)
     text = words(path)
     for name in ("rmse", "nll"):
-        value, error = re.fullmatch(r"(\S+) ± (\S+) \(n=60\)", repr(table[name])).groups()
-        assert f"{name.upper()} {value} ± {error}" in text
+        assert f"{name.upper()} {table[name].text}" in text
+
+
+def test_scores_stand_beside_a_constant_and_a_linear_model(regression):
+    """The training targets are 5 higher than the held-out ones, so that both baselines are off by 5."""
+    path, posterior, x, y = regression
+    assert cells(path, "RMSE")["this fit"] == scores(posterior.predict(x), y)["rmse"].text
+    assert abs(float(cells(path, "RMSE")["constant"]) - np.sqrt(np.mean((y - 5) ** 2))) < 0.3
+    assert abs(float(cells(path, "RMSE")["linear"]) - 5) < 0.2
+    assert float(cells(path, "R²")["constant"]) < 0 < float(cells(path, "R²")["this fit"].split()[0])
+    text = words(path)
+    assert f"the standard deviation {y.std():.4g} in the held-out rows" in text
+    assert "Constant 5." in text  # in the card
+    assert "with the mean and the standard deviation of the training rows" in text
+
+
+def test_without_training_rows_the_constant_is_that_of_the_held_out_ones(classification):
+    path, _, _, y = classification
+    text = words(path)
+    majority = f"{np.bincount(y).max() / len(y):.1%}"
+    assert f"always the commonest class would be in {majority}" in text
+    assert "the report was given no training rows (train=)" in text
+    assert "linear" not in cells(path, "accuracy")
+
+
+def test_rare_classes_have_precision_and_recall(classification, tmp_path):
+    path, posterior, x, y = classification
+    assert ("precision" in words(path)) == (np.bincount(y).max() > 1.5 * np.bincount(y).min())
+    some = np.flatnonzero((y != 2) | (np.cumsum(y == 2) <= 4))
+    path = write_report(tmp_path / "rare.html", posterior=posterior, x=x[some], y=y[some], classes=["a", "b", "c"])
+    labels = posterior.predict(x[some]).labels
+    right = int(np.sum((labels == 2) & (y[some] == 2)))
+    found = re.search(
+        r'<td class="short" data-name="class">c</td><td class="num" data-name="rows">4</td>(.*?)</tr>',
+        path.read_text("utf-8"),
+    )
+    shown = found[1].replace("\xa0", " ")
+    assert Proportion(right, int(np.sum(labels == 2))).text in shown
+    assert Proportion(right, 4).text in shown
+
+
+def test_the_same_number_is_in_table_and_picture(classification):
+    path = classification[0]
+    error = cells(path, "ECE")["this fit"]
+    assert words(path).count(f"ECE {error}") >= 1
+    pictures = "".join(re.findall(r"<svg.*?</svg>", path.read_text("utf-8"), flags=re.DOTALL))
+    assert f"ECE {error}" in pictures
+
+
+def test_warnings_name_what_the_place_has(regression, tmp_path):
+    """Members that differ: the report of a command says --chains, that of a program num_chains=."""
+    _, posterior, x, y = regression
+    few = jax.tree.map(lambda leaf: 30 * leaf[:, :2].reshape(4, 1, *leaf.shape[2:]), posterior.params)
+    members = mx.posterior.Draws(
+        posterior.model, few, spec=posterior.spec, record=FitRecord(probes=posterior.record.probes)
+    )
+    for command, said in ((None, "(num_chains=16)"), ("marginax fit a.csv", "(--chains 16)")):
+        path = write_report(tmp_path / "a.html", posterior=members, x=x, y=y, command=command)
+        assert said in words(path)
 
 
 def test_every_part_of_a_fit_is_told(regression):
@@ -103,7 +171,7 @@ def test_every_part_of_a_fit_is_told(regression):
     ]
     assert "The 2 chains agree in their predictions" in text
     assert "The fit took 3.0 seconds" in text
-    assert "marginax fit a.csv" in text
+    assert "marginax fit a-long" in text
     assert "one noise level" in text
 
 
@@ -120,7 +188,9 @@ def test_inputs_that_go_with_the_epistemic_part_are_named(regression):
 def test_most_uncertain_rows_come_first(regression):
     path, posterior, x, _ = regression
     row = re.search(
-        r'<th class="short">row</th>.*?<tbody><tr><td class="short">(\d+)</td>', path.read_text(), re.DOTALL
+        r'<th class="short">row</th>.*?<tbody><tr><td class="short" data-name="row">(\d+)</td>',
+        path.read_text(),
+        re.DOTALL,
     )
     assert int(row[1]) == int(np.argmax(posterior.predict(x).variance))
 
@@ -169,7 +239,7 @@ def test_inputs_are_shown_in_the_units_that_the_user_knows(regression, tmp_path)
     scaling = mx.data.Scaling(np.array([50.0, 0.0]), np.array([10.0, 1.0]))
     path = write_report(tmp_path / "a.html", posterior=posterior, x=x, y=y, scaling=scaling, names=["age", "weight"])
     worst = int(np.argmax(posterior.predict(x).variance))
-    assert f'<td class="num">{50 + 10 * x[worst, 0]:.4g}</td>' in path.read_text(encoding="utf-8")
+    assert f"age {50 + 10 * x[worst, 0]:.4g}" in words(path)
 
 
 @pytest.mark.slow
@@ -252,6 +322,7 @@ def test_opens_in_a_browser_without_overflow(browser, regression, classification
         seen = browser.measure(path, width=width)
         assert seen["width"] == width
         assert seen["scroll_width"] <= width
+        assert seen["cut"] == []  # nothing is behind a scrollbar, or beyond the edge of its box
         assert seen["fetched"] == []
         assert seen["scripts"] == 0
         assert seen["pictures"] == pictures

@@ -149,10 +149,16 @@ def resume(run: RunPath, quiet: Quiet = False, json: Json = False, debug: Debug 
 @contextlib.contextmanager
 def _interruptible(directory: Path) -> Iterator[None]:
     """Ctrl-C says how to go on, if there is something to go on with."""
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
+
     from marginax.cli.runs import fit_of
 
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # said at the end, in the words of the command line
+            yield
     except KeyboardInterrupt:
         if not fit_of(directory).exists:
             raise
@@ -167,6 +173,8 @@ def _stopped(directory: Path) -> typer.Exit:
 def _finish(estimator: Any, kept: Any, directory: Path, output: Output) -> None:
     """Scores on the held-out rows, the report and, where asked for, the fit of all rows; or how to go on."""
     from marginax.cli.judging import judge, write_run_report
+    from marginax.evaluate.remedies import COMMAND_LINE
+    from marginax.posterior.summary import summarise
 
     clock = output.clock
     if not estimator.posterior_.record.finished:
@@ -174,8 +182,8 @@ def _finish(estimator: Any, kept: Any, directory: Path, output: Output) -> None:
     clock.note("fit")
     scores = judge(estimator, kept.x, kept.y, kept.level)
     clock.note("judge")
-    report = write_run_report(estimator, kept, directory / "report.html", output)
-    for warning in estimator.posterior_.summary().warnings:
+    report = write_run_report(estimator, kept, directory, directory / "report.html", output)
+    for warning in summarise(estimator.posterior_, COMMAND_LINE).warnings:
         output.note(f"warning: {warning}")
     clock.note("report")
     values = {

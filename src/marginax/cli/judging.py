@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from marginax.cli.output import Output
-from marginax.cli.runs import HeldOut
+from marginax.cli.runs import HeldOut, fit_of
 from marginax.data import Scaling
 from marginax.estimators import BayesianClassifier
-from marginax.evaluate import Score, ScoreTable
+from marginax.evaluate import AbstractScore, Proportion, ScoreTable
 from marginax.evaluate import scores as evaluate_scores
-from marginax.evaluate.score import digits
 
 _BEFORE = ", before all rows were fitted"
 
@@ -26,14 +25,10 @@ class Judged:
     found: ScoreTable
 
     def rows(self) -> list[tuple[str, str]]:
-        """Name, and value with standard error."""
-        rows = []
-        for name, score in self.found.items():
-            value, error = digits(score.value, score.standard_error)
-            rows.append((name, f"{value} ± {error}" if error else value))
-        return rows
+        """Name, and value with standard error or interval."""
+        return [(name, score.text) for name, score in self.found.items()]
 
-    def as_json(self) -> dict[str, dict[str, float | None]]:
+    def as_json(self) -> dict[str, dict[str, Any]]:
         """Numbers; null where there is none."""
         return scores_as_json(self.found)
 
@@ -43,10 +38,11 @@ class Judged:
         return self.found.heading
 
 
-def scores_as_json(found: Mapping[str, Score]) -> dict[str, dict[str, float | None]]:
-    """Numbers; null where there is none."""
+def scores_as_json(found: Mapping[str, AbstractScore]) -> dict[str, dict[str, Any]]:
+    """Numbers; null where there is none. Proportions have an interval, too."""
     return {
         name: {"value": _finite(score.value), "standard_error": _finite(score.standard_error)}
+        | ({"interval": score.interval} if isinstance(score, Proportion) else {})
         for name, score in found.items()
     }
 
@@ -66,7 +62,15 @@ def judge(estimator: Any, x: Any, y: Any, level: float) -> Judged:
     return Judged(evaluate_scores(estimator.predict_distribution(x), targets_of(estimator, y), level=level))
 
 
-def write_run_report(estimator: Any, kept: HeldOut, path: Path, output: Output) -> Path:
+def training_rows(run: Path) -> tuple[np.ndarray, np.ndarray]:
+    """What a run was fitted to, as the posterior takes inputs and in the units of the target."""
+    source = fit_of(run).read().get("source")
+    x, y = (np.asarray(part, np.float64) for part in source.examples(source.spec.num_examples))
+    scaling = source.spec.scaling
+    return x, y if scaling is None or scaling.y_shift is None else scaling.y_shift + scaling.y_factor * y
+
+
+def write_run_report(estimator: Any, kept: HeldOut, run: Path, path: Path, output: Output) -> Path:
     """The report on the held-out rows, inputs in the units of the table."""
     from marginax.report import NUM_PARTS, write_report
 
@@ -78,9 +82,10 @@ def write_run_report(estimator: Any, kept: HeldOut, path: Path, output: Output) 
     with output.counting("report", NUM_PARTS) as advance:
         return write_report(
             path,
-            posterior=estimator.posterior_,
+            posterior=estimator.mixture_,
             x=encoder.encode(kept.x),
             y=targets_of(estimator, kept.y),
+            train=training_rows(run),
             scaling=scaling,
             names=encoder.names_out,
             target=kept.target,

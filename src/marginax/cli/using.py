@@ -111,7 +111,7 @@ def report(
         from marginax.cli.runs import HeldOut
 
         kept = HeldOut.load(run)
-        path = write_run_report(_load(run, kept, judged=True), kept, out or run / "report.html", output)
+        path = write_run_report(_load(run, kept, judged=True), kept, run, out or run / "report.html", output)
         output.result({"report": str(path)}, str(path))
 
 

@@ -2,6 +2,7 @@
 
 import abc
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -17,6 +19,7 @@ from marginax._extras import require
 from marginax.data import Arrays
 from marginax.estimators.choice import Budget, choose_method, choose_stack, method_named
 from marginax.estimators.columns import ColumnEncoder
+from marginax.estimators.stack import Stacked
 from marginax.estimators.storage import estimator_directory, pack, parts_of, read_estimator, unpack
 from marginax.estimators.weights import row_weights
 from marginax.files import Parts
@@ -93,6 +96,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
             directory=None if files is None else files.path / _RUN,
             progress=self.progress,
         )
+        self._warn_of_chains()
         return self
 
     def prepare(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Model, Arrays]:
@@ -113,6 +117,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         use_compilation_cache()
         estimator = read_estimator(directory, cls)
         estimator.posterior_ = resume(Path(directory) / _RUN, progress=progress)
+        estimator._warn_of_chains()
         return estimator
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -140,6 +145,11 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         """Network, likelihood and prior."""
         return self.posterior_.model
 
+    @property
+    def mixture_(self) -> AbstractPosterior:
+        """What predictions come from: the posterior of the network, mixed with what stands beside it."""
+        return self.posterior_ if self.stack_ is None else Stacked(self.posterior_, self.stack_)
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "posterior_")
 
@@ -154,6 +164,11 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update({name: unpack(value) for name, value in state.items()})
+
+    def _warn_of_chains(self) -> None:
+        """Say what `posterior_.summary()` warns of; that a point estimate is one, the user has asked for."""
+        for text in () if self.posterior_.is_point else self.posterior_.summary().warnings:
+            warnings.warn(text, ConvergenceWarning, stacklevel=3)
 
     # ---- what the two kinds of estimator say differently
 
@@ -226,9 +241,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         """Padded to a power of two rows, so that tables of many lengths share few compiled programs."""
         num = len(x)
         padded = max(_LEAST_ROWS, 1 << (num - 1).bit_length()) if num <= _MOST_ROWS else num
-        posterior: AbstractPosterior = self.posterior_
-        rows = np.pad(x, ((0, padded - num), (0, 0)), mode="edge")
-        prediction = posterior.predict(rows) if self.stack_ is None else self.stack_.predict(posterior, rows)
+        prediction = self.mixture_.predict(np.pad(x, ((0, padded - num), (0, 0)), mode="edge"))
         return prediction if padded == num else prediction[:num]
 
     def _blocks(self, X: Any) -> Iterator[Any]:

@@ -11,19 +11,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax._extras import require
-from marginax.data import Arrays, FullBatch
+from marginax.data import Arrays, DataSpec, FullBatch
 from marginax.estimators.gaussian_process import fit_gaussian_process
 from marginax.files import register
 from marginax.infer import Laplace, fit
-from marginax.model import Model
+from marginax.model import AbstractModel, Model
+from marginax.model.abstract import Params
 from marginax.model.likelihoods import AbstractLikelihood, Gaussian
 from marginax.model.normal_outputs import NormalOutputs
 from marginax.nets import MLP
-from marginax.posterior import AbstractPosterior, Draws
-from marginax.predict import AbstractFunctions, JoinedFunctions, Prediction
+from marginax.posterior import AbstractPosterior, Draws, FitRecord
+from marginax.predict import AbstractFunctions, JoinedFunctions
 from marginax.predict.workload import without_draws
 
 ROWS_JUDGED = 200
@@ -60,17 +61,63 @@ class Stack(eqx.Module):
     is_number: bool
     held_out: np.ndarray
 
-    def predict(self, network: AbstractPosterior, x: np.ndarray) -> Prediction:
-        """The mixture of all, at inputs as the posterior of the network takes them."""
-        key, spec = network.prediction_key(), network.data_spec()
-        parts = (network.functions(key=key), *(each.functions(_NUM_LINES, key=key) for each in self.others))
+    def functions(self, network: AbstractFunctions, *, key: PRNGKeyArray) -> JoinedFunctions:
+        """Those of the network and of the others, by weight."""
+        parts = (network, *(each.functions(_NUM_LINES, key=key) for each in self.others))
         if self.is_number:
             parts = tuple(NormalFunctions.of(part) for part in parts)
-        return JoinedFunctions(parts, self.weights).predict(spec.check_x(x), spec=spec)
+        return JoinedFunctions(parts, self.weights)
 
     def describe(self) -> str:
         """Candidates and weights."""
         return ", ".join(f"{name} {weight:.0%}" for name, weight in zip(self.names, self.weights, strict=True))
+
+
+@register("posterior/stacked")
+class Stacked(AbstractPosterior):
+    """The posterior of a network, whose predictions are mixed with those of other models.
+
+    Args:
+        posterior: of the network; draws, chains and evidence are its own.
+        stack: the others.
+    """
+
+    posterior: AbstractPosterior
+    stack: Stack
+
+    @property
+    def model(self) -> AbstractModel:
+        """That of the network, as everything below but `functions`."""
+        return self.posterior.model
+
+    @property
+    def spec(self) -> DataSpec | None:
+        return self.posterior.spec
+
+    @property
+    def record(self) -> FitRecord:
+        return self.posterior.record
+
+    @property
+    def key(self) -> PRNGKeyArray | None:
+        return self.posterior.key
+
+    def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> JoinedFunctions:
+        """The mixture; `num` of the network."""
+        return self.stack.functions(self.posterior.functions(num, key=key), key=key)
+
+    def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:
+        return self.posterior.sample_params(num, key=key)
+
+    def starting_points(self, num: int) -> Params:
+        return self.posterior.starting_points(num)
+
+    @property
+    def is_point(self) -> bool:
+        return False
+
+    def describe(self) -> str:
+        return f"{self.posterior.describe()}, mixed with others ({self.stack.describe()})"
 
 
 class NormalFunctions(AbstractFunctions):

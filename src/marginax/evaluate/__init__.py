@@ -6,6 +6,7 @@ Every function takes one of our predictions or plain arrays, and gives a number 
 import importlib
 import pkgutil
 
+from marginax.evaluate.baselines import baselines
 from marginax.evaluate.bins import AbstractBins, Distinct, EqualMass, EqualWidth
 from marginax.evaluate.calibration import (
     AbsoluteGap,
@@ -38,8 +39,9 @@ from marginax.evaluate.out_of_distribution import (
     ood,
     separate,
 )
+from marginax.evaluate.proportion import Proportion
 from marginax.evaluate.ranking import aupr, auroc
-from marginax.evaluate.regression import coverage, interval_score, mae, pinball, rmse, sharpness
+from marginax.evaluate.regression import coverage, interval_score, mae, pinball, r2, rmse, sharpness
 from marginax.evaluate.score import AbstractScore, Score, ScoreEntry, ScoreTable, registered_scores
 from marginax.evaluate.table import scores
 
@@ -70,6 +72,7 @@ __all__ = [
     "MaxProbability",
     "MutualInformation",
     "OODResult",
+    "Proportion",
     "Score",
     "ScoreEntry",
     "ScoreTable",
@@ -79,6 +82,7 @@ __all__ = [
     "agreement",
     "aupr",
     "auroc",
+    "baselines",
     "brier",
     "brier_decomposition",
     "chain_predictions",
@@ -99,6 +103,7 @@ __all__ = [
     "ood",
     "pinball",
     "pit",
+    "r2",
     "registered_scores",
     "regression_calibration_error",
     "rmse",

@@ -1,13 +1,20 @@
 """What chains say about themselves: numbers, and in words what is wrong and what to try."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from marginax.evaluate.convergence import Convergence
+from marginax.evaluate.remedies import PYTHON, Remedies
+from marginax.evaluate.stability import MOST_NATS
 
 MOST_R_HAT = 1.05
+MOST_R_HAT_OF_STABLE = 1.2
+"""R-hat is the spread over all chains by that within one: above this the epistemic part of a chain is off by a fifth,
+which the noise of the targets may hide from the predictive density."""
+
 LEAST_ESS = 100
 LEAST_E_BFMI = 0.3
 MOST_ENERGY_EXCESS = 100.0
@@ -26,6 +33,9 @@ class ChainDiagnostics:
             and be right.
         scales: agreement in the likelihood's and the prior's own few unknowns, which have no such symmetry.
         predictions: agreement in the network's outputs at inputs.
+        stability: how much the same fit with another seed would change log predictive densities, in nats: the question
+            where chains are meant to differ. None where there is nothing to predict.
+        trained_apart: whether each chain began where its own training ended, and so is meant to differ from the others.
         frozen: chains that did not move.
         modes: groups of chains that stay apart from each other; a single group if none do.
         log_density: mean of each chain.
@@ -44,6 +54,8 @@ class ChainDiagnostics:
     weights: Convergence
     scales: Convergence | None = None
     predictions: Convergence | None = None
+    stability: float | None = None
+    trained_apart: bool = False
     frozen: tuple[int, ...] = ()
     modes: tuple[tuple[int, ...], ...] = ()
     log_density: Float[np.ndarray, " chain"] | None = None
@@ -73,6 +85,8 @@ class ChainDiagnostics:
             for name, found in groups
             if found is not None
         ]
+        if self.stability is not None:
+            lines.append(stability_line(self.stability))
         parts = []
         if self.acceptance is not None:
             parts.append(f"acceptance {self.acceptance.mean():.2f}")
@@ -90,61 +104,113 @@ class ChainDiagnostics:
     def notes(self) -> tuple[str, ...]:
         """What looks odd and is not wrong, and what cannot be known."""
         notes = []
-        agree = self.predictions is not None and not _disagrees(self.predictions) and len(self.modes) < 2
+        apart = self.trained_apart and len(self.modes) > 1
+        agree = self.predictions is not None and not _disagrees(self.predictions) and (apart or len(self.modes) < 2)
         if agree and _disagrees(self.weights) and not self.frozen:
             notes.append(
                 f"weights differ between chains (R-hat {self.weights.worst_r_hat:.2f}) and predictions agree: networks "
                 "have symmetries (hidden units may trade places), so trust the predictions' numbers"
             )
+        if self.predictions is not None and self._excused and (apart or _disagrees(self.predictions) or self._few):
+            notes.append(
+                f"{'members' if self.trained_apart else 'chains'} differ (R-hat {self.predictions.worst_r_hat:.2f}, "
+                f"{self._least_ess:.0f} effective draws of {self.num_chains * self.num_draws}) by less than would "
+                f"change an answer: their mixture is known to {self.stability:.2g} nats"
+            )
         if self.num_chains == 1:
-            notes.append("a single chain cannot show that it missed a mode: num_chains=4 can")
+            notes.append("a single chain cannot show that it missed a mode: several can")
         return tuple(notes)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is wrong, and what to try."""
-        return (*self._about_agreement(), *self._about_size(), *self._about_sampler())
+        return self.warn()
 
-    def _about_agreement(self) -> list[str]:
+    def warn(self, words: Remedies = PYTHON) -> tuple[str, ...]:
+        """The warnings, with what to try in the words of a place."""
+        agreement = [*self._about_frozen(words), *self._about_mixture(words), *self._about_agreement(words)]
+        return (*agreement, *self._about_size(words), *self._about_sampler(words))
+
+    @property
+    def _is_unstable(self) -> bool:
+        return self.stability is not None and not self.stability <= MOST_NATS
+
+    @property
+    def _excused(self) -> bool:
+        """Whether a disagreement in predictions changes no answer."""
+        if self.stability is None or self._is_unstable or self.predictions is None or self.frozen:
+            return False
+        return self.trained_apart or self.predictions.worst_r_hat <= MOST_R_HAT_OF_STABLE
+
+    @property
+    def _least_ess(self) -> float:
+        seen = self.weights if self.predictions is None else self.predictions
+        return min(seen.smallest_bulk_ess, seen.smallest_tail_ess)
+
+    @property
+    def _few(self) -> bool:
+        return self._least_ess < LEAST_ESS
+
+    def _longer(self, words: Remedies) -> str:
+        return f"run longer ({words.setting('num_samples', 2 * self.num_draws)}, and num_warmup likewise)"
+
+    def _about_frozen(self, words: Remedies) -> list[str]:
+        if not self.frozen:
+            return []
+        return [
+            f"{_chains(self.frozen)} did not move: every draw is (nearly) the same; lower the step size, adapt for "
+            f"longer (num_warmup), or start elsewhere ({words.start})"
+        ]
+
+    def _about_mixture(self, words: Remedies) -> list[str]:
+        if not self._is_unstable or self.stability is None or self.frozen:
+            return []
+        text = unstable_text(self.stability, self.num_chains, words)
+        if self.trained_apart:
+            return [text]
+        said = len(self.modes) > 1 or self.predictions is None or _disagrees(self.predictions)
+        return [] if said else [f"{text}; or {self._longer(words)}"]
+
+    def _about_agreement(self, words: Remedies) -> list[str]:
         texts = []
-        if self.frozen:
-            texts.append(
-                f"{_chains(self.frozen)} did not move: every draw is (nearly) the same; lower the step size, adapt for "
-                "longer (num_warmup), or start elsewhere (init=)"
-            )
         seen = self.weights if self.predictions is None else self.predictions
         what = "weights" if self.predictions is None else "predictions"
         r_hat = f"R-hat {seen.worst_r_hat:.2f}"
-        if len(self.modes) > 1:
+        if self._is_unstable:
+            r_hat += f"; another seed would change log predictive densities by {self.stability:.2g} nats"
+        if len(self.modes) > 1 and not self.trained_apart:
             groups = " | ".join(", ".join(map(str, group)) for group in self.modes)
             where = f"disagree in their {what} ({r_hat})" if _disagrees(seen) else "stay at separate log densities"
             texts.append(
                 f"chains {where}: they sit in {len(self.modes)} separate modes (chains {groups}), none crosses over, "
-                "so the modes' weights are those of the starting points; run more chains, or a method that moves "
-                "between modes (CyclicalSGMCMC, ParallelTempering)"
+                "so the modes' weights are those of the starting points; run more chains "
+                f"({words.chains(4 * self.num_chains)}), or a method that moves between modes "
+                f"({words.methods('CyclicalSGMCMC', 'ParallelTempering')})"
             )
-        elif _disagrees(seen) and not self.frozen:
+        elif _disagrees(seen) and not self.frozen and not self._excused and not self.trained_apart:
             who = "the halves of the chain" if self.num_chains == 1 else "chains"
-            text = f"{who} disagree in their {what} ({r_hat}): run longer (num_warmup, num_samples) or start elsewhere"
+            text = f"{who} disagree in their {what} ({r_hat}): {self._longer(words)} or start elsewhere ({words.start})"
             if self.predictions is None:
                 text += "; weights have symmetries, so compare predictions too: diagnose_chains(posterior, x)"
             texts.append(text)
-        if self.scales is not None and _disagrees(self.scales) and not self.frozen and len(self.modes) < 2:
+        apart = len(self.modes) > 1 or self.trained_apart
+        if self.scales is not None and _disagrees(self.scales) and not self.frozen and not apart:
             texts.append(
-                f"chains disagree about noise or prior scales (R-hat {self.scales.worst_r_hat:.2f}): run longer, fix a "
-                "scale, or give it a tighter prior"
+                f"chains disagree about noise or prior scales (R-hat {self.scales.worst_r_hat:.2f}): "
+                f"{self._longer(words)}, fix a scale, or give it a tighter prior"
             )
         return texts
 
-    def _about_size(self) -> list[str]:
-        seen = self.weights if self.predictions is None else self.predictions
-        what = "weights" if self.predictions is None else "predictions"
-        bulk, tail = seen.smallest_bulk_ess, seen.smallest_tail_ess
-        if not min(bulk, tail) < LEAST_ESS or self.frozen or len(self.modes) > 1:  # said already, and the cause of it
+    def _about_size(self, words: Remedies) -> list[str]:
+        if not self._few or self._excused or self.trained_apart:
             return []
+        if self.frozen or len(self.modes) > 1:  # said already, and the cause of it
+            return []
+        seen = self.weights if self.predictions is None else self.predictions
         text = (
-            f"few effective draws of {what} ({bulk:.0f} in the bulk, {tail:.0f} in the tails, of "
-            f"{self.num_chains * self.num_draws}): run longer"
+            f"few effective draws of {'weights' if self.predictions is None else 'predictions'} "
+            f"({seen.smallest_bulk_ess:.0f} in the bulk, {seen.smallest_tail_ess:.0f} in the tails, of "
+            f"{self.num_chains * self.num_draws}): {self._longer(words)}"
         )
         if self.acceptance is not None and self.acceptance.mean() > (0.97 if self._is_hamiltonian else 0.9):
             text += (
@@ -153,14 +219,14 @@ class ChainDiagnostics:
             )
         return [text]
 
-    def _about_sampler(self) -> list[str]:
+    def _about_sampler(self, words: Remedies) -> list[str]:
         texts = []
         if self.num_diverging is not None and self.num_diverging.any():
             count, total = int(self.num_diverging.sum()), self.num_steps * self.num_chains
             texts.append(
                 f"{count} of {total} trajectories diverged ({count / total:.2%}): regions of high curvature are left "
-                "out; raise target_acceptance (0.95), or change the model there: reparameterise, fix a learned scale, "
-                "another prior"
+                f"out; take shorter steps ({words.setting('target_acceptance', 0.95)}), or change the model there: "
+                "reparameterise, fix a learned scale, another prior"
             )
         if self.e_bfmi is not None and (self.e_bfmi < LEAST_E_BFMI).any():
             slow = tuple(np.flatnonzero(self.e_bfmi < LEAST_E_BFMI).tolist())
@@ -191,6 +257,28 @@ class ChainDiagnostics:
     def _is_hamiltonian(self) -> bool:
         """Trajectories of several steps want a high acceptance; single steps (random walk, Langevin) a lower one."""
         return self.num_leapfrog is not None and bool(self.num_leapfrog.mean() > 1.5)
+
+
+def stability_line(nats: float) -> str:
+    """The number, and where it matters."""
+    return (
+        f"mixture    another seed would change log predictive densities by {nats:.2g} nats (fine below {MOST_NATS:g})"
+    )
+
+
+def unstable_text(nats: float, num_chains: int, words: Remedies) -> str:
+    """What another seed would change, and how many chains would mend it; the error falls with their square root.
+
+    >>> print(unstable_text(0.2, 10, PYTHON))
+    the answer depends on the seed: another would change log predictive densities by 0.2 nats (probabilities by 22%); 40
+    chains would bring it to 0.1 nats (num_chains=40)
+    """
+    text = f"the answer depends on the seed: another would change log predictive densities by {nats:.2g} nats"
+    wanted = math.ceil(num_chains * (min(nats, 10.0) / MOST_NATS) ** 2 - 1e-9)
+    if wanted > 100:
+        return f"{text}; run more chains ({words.chains(max(4 * num_chains, 10))}), or another method"
+    change = f"(probabilities by {math.expm1(nats):.0%})"
+    return f"{text} {change}; {wanted} chains would bring it to {MOST_NATS:g} nats ({words.chains(wanted)})"
 
 
 def _disagrees(found: Convergence) -> bool:

@@ -7,14 +7,17 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Num, PyTree
 
-from marginax.evaluate.chain_diagnostics import ChainDiagnostics
+from marginax.evaluate.chain_diagnostics import ChainDiagnostics, stability_line, unstable_text
 from marginax.evaluate.convergence import fraction_of_energy, measure_convergence
+from marginax.evaluate.remedies import PYTHON, Remedies
+from marginax.evaluate.stability import MOST_NATS, measure_stability
 from marginax.model import Outcome
 from marginax.posterior import AbstractPosterior, Draws
 from marginax.predict import AbstractFunctions, DrawLoop
 from marginax.predict.loop import components
 
 _LEAST_DRAWS = 10
+_LEAST_MEMBERS = 4  # halves of one member each would say little
 _MOST_WEIGHTS = 200
 _MOST_SCALES = 32
 _MOST_OUTPUTS = 512
@@ -42,11 +45,12 @@ def diagnose_chains(posterior: AbstractPosterior, x: Any = None) -> ChainDiagnos
     if posterior.num_draws < _LEAST_DRAWS:
         raise ValueError(f"posterior must have at least {_LEAST_DRAWS} draws per chain, got {posterior.num_draws}")
     weights, scales = _some_weights(posterior), _scales(posterior)
-    outputs = None
+    outputs = stability = None
     if x is not None or posterior.record.probes is not None:
         outputs = chain_predictions(posterior, x)
         outputs = outputs.reshape(*outputs.shape[:2], -1)
         outputs = outputs[:, :, _spread(outputs.shape[2], _MOST_OUTPUTS)]
+        stability = _stability(posterior, x)
     stats = {name: np.asarray(value) for name, value in posterior.sample_info.items()}
     acceptance = _chain_means(stats.get("acceptance"))
     frozen = _frozen(weights, acceptance)
@@ -60,6 +64,8 @@ def diagnose_chains(posterior: AbstractPosterior, x: Any = None) -> ChainDiagnos
         weights=measure_convergence(weights),
         scales=None if scales is None else measure_convergence(scales),
         predictions=None if outputs is None else measure_convergence(outputs),
+        stability=stability,
+        trained_apart=posterior.record.num_steps.get("train", 0) > 0,
         frozen=tuple(np.flatnonzero(frozen).tolist()),
         modes=find_modes(seen, ~frozen),
         log_density=_chain_means(density),
@@ -74,12 +80,47 @@ def diagnose_chains(posterior: AbstractPosterior, x: Any = None) -> ChainDiagnos
     )
 
 
-def chain_lines(posterior: AbstractPosterior) -> tuple[list[str], list[str]]:
-    """Lines and warnings about the chains of a posterior, empty where there is nothing to compare."""
-    if not isinstance(posterior, Draws) or posterior.num_draws < _LEAST_DRAWS:
+def chain_lines(posterior: AbstractPosterior, words: Remedies | None = None) -> tuple[list[str], list[str]]:
+    """Lines and warnings about the chains of a posterior, empty where there is nothing to compare.
+
+    Args:
+        posterior: any.
+        words: how settings are called where the warnings are read; by default as in Python.
+    """
+    words = PYTHON if words is None else words
+    if posterior.is_point:
+        text = "this is a point estimate: predictions have no epistemic part; use "
+        methods = words.methods("DeepEnsemble", "AnchoredEnsemble")
+        return [], [f"{text}{methods}, or several chains ({words.chains(10)}), for one"]
+    if not isinstance(posterior, Draws):
         return [], []
+    if posterior.num_draws < _LEAST_DRAWS:
+        return _ensemble_lines(posterior, words)
     found = diagnose_chains(posterior)
-    return [*found.lines, *(f"note       {text}" for text in found.notes)], list(found.warnings)
+    return [*found.lines, *(f"note       {text}" for text in found.notes)], list(found.warn(words))
+
+
+def _ensemble_lines(posterior: Draws, words: Remedies) -> tuple[list[str], list[str]]:
+    """Members have too few draws for R-hat, and are meant to differ; their mixture may be stable or not."""
+    nats = ensemble_stability(posterior)
+    if nats is None:
+        return [], []
+    return [stability_line(nats)], [] if nats <= MOST_NATS else [unstable_text(nats, posterior.num_chains, words)]
+
+
+def ensemble_stability(posterior: Draws) -> float | None:
+    """`measure_stability` of members with few draws each, at inputs of the record; None where it cannot be told."""
+    if posterior.num_chains < _LEAST_MEMBERS or posterior.record.probes is None:
+        return None
+    return _stability(posterior, None)
+
+
+def _stability(posterior: Draws, x: Any) -> float | None:
+    """At inputs in the units of the data, or at those of the record."""
+    if x is None:
+        return measure_stability(posterior, posterior.record.probes, None)
+    spec = posterior.data_spec()
+    return measure_stability(posterior, spec.check_x(x), spec)
 
 
 def diagnose(values: np.ndarray) -> tuple[float, float]:

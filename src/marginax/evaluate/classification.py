@@ -7,12 +7,13 @@ import numpy as np
 from jaxtyping import Float
 
 from marginax.evaluate.bins import AbstractBins, EqualWidth, check_bins
-from marginax.evaluate.score import CLASSES, Score, mean_score, score
+from marginax.evaluate.proportion import share_score
+from marginax.evaluate.score import CLASSES, AbstractScore, Score, mean_score, score
 from marginax.predict.reading import read_classes
 
 
 @score("accuracy", outcomes=CLASSES, better="more", shown="headline", place=0, words="share of right answers")
-def accuracy(prediction: Any, y: Any) -> Score:
+def accuracy(prediction: Any, y: Any) -> AbstractScore:
     """Fraction of rows whose most probable class is the right one (of labels: fraction of right labels).
 
     Args:
@@ -20,10 +21,10 @@ def accuracy(prediction: Any, y: Any) -> Score:
         y: labels.
 
     >>> accuracy([0.2, 0.9, 0.6, 0.4], [0, 1, 0, 0])
-    0.75 ± 0.25 (n=4)
+    0.75 [0.30, 0.95] (n=4)
     """
     classes = read_classes(prediction, name="accuracy")
-    return mean_score(classes.labels == classes.check(y), name="accuracy")
+    return share_score(np.asarray(classes.labels == classes.check(y)), name="accuracy")
 
 
 @score(

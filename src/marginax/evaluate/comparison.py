@@ -13,7 +13,7 @@ from marginax._keys import Key, as_key
 from marginax.data import AbstractSource, Arrays, as_arrays
 from marginax.evaluate.costs import Costs
 from marginax.evaluate.out_of_distribution import AbstractOODScore, Entropy, Std, separate
-from marginax.evaluate.score import Score, digits, registered_scores
+from marginax.evaluate.score import AbstractScore, Score, registered_scores
 from marginax.evaluate.table import scores as scores_of
 from marginax.files import RunDirectory, register
 from marginax.infer import AbstractMethod, TimeLimit, fit, resume
@@ -43,7 +43,7 @@ class ComparisonRow(eqx.Module):
     """
 
     method: str
-    scores: dict[str, Score]
+    scores: dict[str, AbstractScore]
     ood: Score | None
     seconds: float
     predict_seconds: float
@@ -331,8 +331,5 @@ def num_stored(posterior: AbstractPosterior) -> int:
     return sum(int(np.size(leaf)) for leaf in leaves if hasattr(leaf, "shape"))
 
 
-def _cell(score: Score | None) -> str:
-    if score is None:
-        return ""
-    value, error = digits(score.value, score.standard_error)
-    return f"{value} ± {error}" if error else value
+def _cell(score: AbstractScore | None) -> str:
+    return "" if score is None else score.text

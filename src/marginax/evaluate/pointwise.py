@@ -51,11 +51,11 @@ class PointwiseLikelihood:
         for draws, rows, leaves in self.loop.run(components, rows_first=True, max_rows=most):
             if draws.start == 0:
                 block = np.empty((self.num_draws, rows.stop - rows.start))
-            doubles = [_double(leaf) for leaf in jax.tree.leaves(leaves)]
+            doubles = [to_double(leaf) for leaf in jax.tree.leaves(leaves)]
             num_rows = next(d.shape[1] for d, has in zip(doubles, self.loop.row_axes, strict=True) if has)
             y = self.y[np.minimum(np.arange(rows.start, rows.start + num_rows), len(self.y) - 1)]
             with jax.enable_x64(True):
-                values = np.asarray(_log_probs(self.loop.rebuild(doubles), _double(y)))
+                values = np.asarray(log_likelihoods(self.loop.rebuild(doubles), to_double(y)))
             block[draws] = values[: draws.stop - draws.start, : block.shape[1]]
             if draws.stop == self.num_draws:
                 yield block - self.log_factor
@@ -101,7 +101,9 @@ def pointwise_likelihood(
 
 
 @eqx.filter_jit
-def _log_probs(components: PyTree, y: Array | np.ndarray) -> Float[Array, "s r"]:
+def log_likelihoods(components: PyTree, y: Array | np.ndarray) -> Float[Array, "s r"]:
+    """Of each row under each of a stack of distributions; outputs of a row are added up."""
+
     def one(distribution: Any) -> Array:
         values = distribution.log_prob(y if distribution.outcome is Outcome.CLASS else y.reshape(len(y), -1))
         return jnp.sum(values.reshape(len(y), -1), axis=-1)
@@ -109,6 +111,7 @@ def _log_probs(components: PyTree, y: Array | np.ndarray) -> Float[Array, "s r"]
     return eqx.filter_vmap(one)(components)
 
 
-def _double(leaf: Any) -> np.ndarray:
+def to_double(leaf: Any) -> np.ndarray:
+    """Floats as float64, for sums of many log likelihoods."""
     array = np.asarray(leaf)
     return array.astype(np.float64) if jnp.issubdtype(array.dtype, jnp.floating) else array

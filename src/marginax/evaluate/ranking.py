@@ -71,7 +71,9 @@ def _mean_over_events(function: Callable[..., tuple[float, np.ndarray]], predict
     parts = [function(each, truth) for each, truth in zip(probs.T, happened.T, strict=True)]
     value = float(np.mean([value for value, _ in parts]))
     influence = np.mean([influence for _, influence in parts], axis=0)
-    return Score(value, float(np.sqrt(np.sum(influence**2)) / len(influence)), len(influence))
+    # where all cases are told from all others, the rows cannot say how far from certain that is
+    error = float(np.sqrt(np.sum(influence**2)) / len(influence)) if 0 < value < 1 else np.nan
+    return Score(value, error, len(influence))
 
 
 def area_under_roc(

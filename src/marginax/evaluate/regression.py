@@ -5,7 +5,17 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from marginax.evaluate.score import NUMBERS, Score, check_rows, mean_score, row_means, score
+from marginax.evaluate.proportion import share_score
+from marginax.evaluate.score import (
+    NUMBERS,
+    AbstractScore,
+    Score,
+    check_rows,
+    jackknife_error,
+    mean_score,
+    row_means,
+    score,
+)
 from marginax.predict import AbstractNumberPrediction
 from marginax.predict.checks import check_level
 from marginax.predict.reading import read_numbers
@@ -36,6 +46,44 @@ def rmse(prediction: Any, y: Any) -> Score:
     squares = mean_score((numbers.mean - numbers.check(y)) ** 2, name="rmse")
     value = np.sqrt(squares.value)
     return Score(float(value), float(squares.standard_error / (2 * value)) if value else 0.0, squares.num)
+
+
+@score(
+    "r2",
+    outcomes=NUMBERS,
+    better="more",
+    title="R²",
+    place=5,
+    words="share of the variance of the target that the means explain; 0 is a constant, 1 is best",
+)
+def r2(prediction: Any, y: Any) -> Score:
+    r"""Coefficient of determination of the predicted means, $1 - \sum (y - \mu)^2 / \sum (y - \bar y)^2$.
+
+    0 is the mean of these very rows, and less is worse than that. Outputs are averaged, as scikit-learn does. The
+    standard error is the jackknife's.
+
+    Args:
+        prediction: of numbers, samples (s, n), or a pair (mean, std).
+        y: targets, at least two that differ.
+
+    >>> round(float(r2(([1.0, 2.0, 3.5], [1.0, 1.0, 1.0]), [1.0, 2.0, 3.0])), 4)
+    0.875
+    """
+    numbers = read_numbers(prediction, name="r2")
+    y = np.asarray(numbers.check(y), np.float64).reshape(len(numbers), -1)
+    squares = (np.asarray(numbers.mean, np.float64).reshape(y.shape) - y) ** 2
+    check_rows(row_means(squares), name="r2")
+    away = y - y.mean(axis=0)
+    total, num = np.sum(away**2, axis=0), len(y)
+    if num < 2 or not (total > 0).all():
+        raise ValueError("y must hold targets that differ: r2 compares errors with their variance")
+    value = 1 - np.mean(squares.sum(axis=0) / total)
+    error = np.nan
+    if num > 2:
+        left = total - away**2 * num / (num - 1)  # sums of squares around the mean without each row
+        if (left > 0).all():
+            error = jackknife_error(np.mean(1 - (squares.sum(axis=0) - squares) / left, axis=1))
+    return Score(float(value), float(error), num)
 
 
 @score(
@@ -86,7 +134,7 @@ def pinball(prediction: Any, y: Any, q: float) -> Score:
     place=50,
     words="share of targets inside of their interval",
 )
-def coverage(prediction: Any, y: Any, level: float = 0.9) -> Score:
+def coverage(prediction: Any, y: Any, level: float = 0.9) -> AbstractScore:
     """Fraction of targets in the central interval of the given probability, ends included.
 
     Args:
@@ -100,7 +148,7 @@ def coverage(prediction: Any, y: Any, level: float = 0.9) -> Score:
     numbers = read_numbers(prediction, name="coverage")
     y = numbers.check(y)
     lower, upper = _interval(numbers, level)
-    return mean_score((lower <= y) & (y <= upper), name="coverage")
+    return share_score(np.asarray((lower <= y) & (y <= upper)), name="coverage")
 
 
 @score(

@@ -36,9 +36,19 @@ class AbstractScore:
     def __format__(self, spec: str) -> str:
         return format(self.value, spec) if spec else str(self)
 
-    def __repr__(self) -> str:
+    @property
+    def texts(self) -> tuple[str, str]:
+        """The value, and how well it is known, in as many digits as that has to say; "" where that is not known."""
         value, error = digits(self.value, self.standard_error)
-        return f"{value}{f' ± {error}' if error else ''} (n={self.num})"
+        return value, f"± {error}" if error else ""
+
+    @property
+    def text(self) -> str:
+        """Both, as every table and report writes them."""
+        return " ".join(filter(None, self.texts))
+
+    def __repr__(self) -> str:
+        return f"{self.text} (n={self.num})"
 
     def __hash__(self) -> int:
         return hash(self.value)
@@ -97,7 +107,7 @@ class ScoreEntry:
     """
 
     name: str
-    function: Callable[..., Score]
+    function: Callable[..., AbstractScore]
     outcomes: tuple[Outcome, ...]
     better: Literal["less", "more"] | None
     words: str
@@ -105,7 +115,7 @@ class ScoreEntry:
     shown: str
     place: int
 
-    def __call__(self, prediction: Any, y: Any, *, level: float) -> Score:
+    def __call__(self, prediction: Any, y: Any, *, level: float) -> AbstractScore:
         parameters = inspect.signature(self.function).parameters
         wanted = {"y": y, "level": level}
         given = {name: wanted[name] for name in wanted if name in parameters and parameters[name].default is not None}
@@ -166,7 +176,7 @@ def registered_scores(shown: str = "never", outcome: Outcome | None = None) -> d
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ScoreTable(Mapping[str, Score]):
+class ScoreTable(Mapping[str, AbstractScore]):
     """Scores by name; print it.
 
     >>> ScoreTable({"rmse": Score(1.21, 0.052, 80), "crps": Score(0.6811, 0.0312, 80)}, "80 rows")
@@ -180,11 +190,11 @@ class ScoreTable(Mapping[str, Score]):
         left_out: scores that this prediction cannot have, and why.
     """
 
-    scores: dict[str, Score]
+    scores: Mapping[str, AbstractScore]
     heading: str
     left_out: dict[str, str] = field(default_factory=dict)
 
-    def __getitem__(self, name: str) -> Score:
+    def __getitem__(self, name: str) -> AbstractScore:
         if name not in self.scores:
             why = self.left_out.get(name, f"the names are {', '.join(self.scores)}")
             raise KeyError(f"{name} is not in this table: {why}")
@@ -197,13 +207,10 @@ class ScoreTable(Mapping[str, Score]):
         return len(self.scores)
 
     def __repr__(self) -> str:
-        cells = {name: digits(score.value, score.standard_error) for name, score in self.scores.items()}
+        cells = {name: score.texts for name, score in self.scores.items()}
         width = max(map(len, cells), default=0)
         left = max((len(value) for value, _ in cells.values()), default=0)
-        lines = [
-            f"{name:<{width}}  {value:>{left}}{f' ± {error}' if error else ''}"
-            for name, (value, error) in cells.items()
-        ]
+        lines = [f"{name:<{width}}  {value:>{left}} {error}".rstrip() for name, (value, error) in cells.items()]
         return "\n".join([self.heading, *lines, *(f"no {name}: {why}" for name, why in self.left_out.items())])
 
 

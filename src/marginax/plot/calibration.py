@@ -17,7 +17,7 @@ def plot_reliability(
     prediction: Any,
     y: Any,
     *,
-    bins: AbstractBins = EqualWidth(10),
+    bins: AbstractBins = EqualWidth(),
     color: str = COLORS[0],
     label: str | None = None,
 ) -> Any:
@@ -48,7 +48,7 @@ def plot_reliability(
     )
     share, middle = hits / num, np.bincount(rows, confidence) / num
     _diagonal(ax)
-    error = f"ECE {float(ece(prediction, y, bins=bins)):.3g}"
+    error = f"ECE {ece(prediction, y, bins=bins).text}"  # in the same words as tables
     name = error if label is None else f"{label}, {error}"
     ax.errorbar(
         middle,

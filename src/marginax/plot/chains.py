@@ -11,6 +11,7 @@ from marginax.evaluate.convergence import fraction_of_energy
 
 # Okabe and Ito's colours, which differ also for colour-blind eyes, ordered so that neighbours do too.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#000000")
+_MORE_COLORS = ("#7A4FC9", "#7FB000", "#8C510A", "#E7298A")  # for up to twelve; as legible on light and dark pages
 
 
 def plot_trace(
@@ -39,7 +40,7 @@ def plot_trace(
             arviz.from_dict({name: values}, sample_stats=None if diverging is None else {"diverging": diverging}),
             axes=np.array([[spare, ax]]),
             divergences=None if diverging is None else "bottom",
-            chain_prop={"color": _colors(chains)},
+            chain_prop={"color": distinct_colors(chains)},
             trace_kwargs={"linewidth": 0.7, "alpha": 0.9 if chains < 3 else 0.7},
             show=False,
         )
@@ -67,7 +68,7 @@ def plot_rank(ax: Any, values: Num[np.ndarray, "chain draw"], *, num_bins: int =
         The Axes.
     """
     chains = len(values)
-    require("arviz").plot_rank({name: values}, bins=num_bins, colors=_colors(chains), ax=ax, show=False)
+    require("arviz").plot_rank({name: values}, bins=num_bins, colors=distinct_colors(chains), ax=ax, show=False)
     ax.set(title="", xlim=(0, values.size), xlabel=f"rank of {name} among all draws", ylabel="")
     ax.set_yticks(ax.get_yticks(), [f"chain {chain}" for chain in range(chains)])
     ax.set_xticks([0, values.size / 2, values.size], ["lowest", "middle", "highest"])
@@ -101,11 +102,11 @@ def plot_autocorrelation(
     band = 1.96 / np.sqrt(draws)
     ax.fill_between([0, max_lag], -band, band, color="0.5", alpha=0.2, lw=0)
     ax.axhline(0, color="black", lw=0.8)
-    marker = "o" if max_lag <= 40 else None
+    marker, colors = "o" if max_lag <= 40 else None, distinct_colors(chains)
     for chain in range(chains):
         ax.plot(
             correlation[chain, : max_lag + 1],
-            color=COLORS[chain % 8],
+            color=colors[chain],
             lw=1.4,
             marker=marker,
             ms=3,
@@ -148,8 +149,18 @@ def plot_energy(ax: Any, energy: Num[np.ndarray, "chain step"], *, num_bins: int
     return ax
 
 
-def _colors(num: int) -> list[str]:
-    return [COLORS[chain % len(COLORS)] for chain in range(num)]
+def distinct_colors(num: int) -> list[str]:
+    """A colour for each of several curves, none of them twice; above twelve, evenly spaced over a rainbow.
+
+    >>> len(set(distinct_colors(10))), len(set(distinct_colors(64)))
+    (10, 64)
+    """
+    known = [*COLORS, *_MORE_COLORS]
+    if num <= len(known):
+        return known[:num]
+    matplotlib = require("matplotlib")
+    rainbow = matplotlib.colormaps["turbo"](np.linspace(0.05, 0.95, num))
+    return [matplotlib.colors.to_hex(color) for color in rainbow]
 
 
 def _legend_of_chains(ax: Any) -> None:

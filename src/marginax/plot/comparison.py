@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 
 from marginax._extras import require
-from marginax.evaluate import Comparison
+from marginax.evaluate import Comparison, Proportion
 from marginax.evaluate.comparison import better_of
 from marginax.model.outcome import Outcome
 from marginax.plot.bands import plot_band
 from marginax.plot.calibration import plot_coverage, plot_reliability
-from marginax.plot.chains import COLORS
+from marginax.plot.chains import COLORS, distinct_colors
 from marginax.posterior import AbstractPosterior
 from marginax.predict import AbstractClassPrediction
 from marginax.predict.reading import read_one_class
 
 _GRID = 120
-_COLUMNS = 4
+_COLUMNS = 2  # letters stay legible where the page is a phone's
 
 
 def plot_pareto(ax: Any, comparison: Comparison, *, score: str = "nll", cost: str = "seconds") -> Any:
@@ -47,15 +47,24 @@ def plot_pareto(ax: Any, comparison: Comparison, *, score: str = "nll", cost: st
         ls="--",
         zorder=1,
     )
+    colors = distinct_colors(len(comparison))
     for i, name in enumerate(comparison):
         if name in names:
-            error = comparison[name].scores[score].standard_error if score in comparison[name].scores else 0.0
-            color = COLORS[i % len(COLORS)]
+            error = _bar(comparison[name].scores.get(score))
+            color = colors[i]
             ax.errorbar(costs[name], values[name], error, fmt="o", color=color, ms=6, elinewidth=0.8, capsize=2)
             ax.annotate(name, (costs[name], values[name]), xytext=(5, 4), textcoords="offset points", fontsize="small")
     ax.set(xscale="log", xlabel=cost.replace("_", " "), ylabel=score.replace("_", " "))
     ax.margins(x=0.2)
     return ax
+
+
+def _bar(score: Any) -> Any:
+    """Length of an error bar: the standard error, or of a proportion those to the ends of its interval."""
+    if isinstance(score, Proportion):
+        low, high = score.interval
+        return [[score.value - low], [high - score.value]]
+    return 0.0 if score is None else score.standard_error
 
 
 def plot_boundary(

@@ -1,6 +1,6 @@
 """What a posterior says about itself, in words."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 
@@ -26,8 +26,13 @@ class Summary(eqx.Module):
         return str(self)
 
 
-def summarise(posterior: "AbstractPosterior") -> Summary:
-    """Method, cost, kind of posterior, training curve, chains, and what to be wary of."""
+def summarise(posterior: "AbstractPosterior", words: Any = None) -> Summary:
+    """Method, cost, kind of posterior, training curve, chains, and what to be wary of.
+
+    Args:
+        posterior: any.
+        words: `Remedies` of the place where it is read; by default as in Python.
+    """
     from marginax.evaluate.chains import chain_lines
 
     record = posterior.record
@@ -42,12 +47,7 @@ def summarise(posterior: "AbstractPosterior") -> Summary:
                 f"{phase:<10} final log density {last.mean():.1f} (chains {last.min():.1f} to {last.max():.1f})"
             )
     warnings = list(record.warnings)
-    chains, chain_warnings = chain_lines(posterior)
+    chains, chain_warnings = chain_lines(posterior, words)
     lines += chains
     warnings += chain_warnings
-    if posterior.is_point:
-        warnings.append(
-            "this is a point estimate: predictions have no epistemic part; "
-            "use DeepEnsemble, AnchoredEnsemble or num_chains > 1 for one"
-        )
     return Summary(tuple(lines), tuple(warnings))

@@ -8,8 +8,6 @@ from marginax.evaluate import Comparison
 from marginax.plot import draw_comparison
 from marginax.report.page import AbstractBlock, Code, Facts, Items, Picture, Section, Table, Text, write_page
 
-_WIDE = 6.5  # inches: wider figures scroll
-
 
 def write_comparison(
     path: str | os.PathLike[str],
@@ -37,15 +35,17 @@ def write_comparison(
     lead = f"{len(done)} methods. {best} has the smallest negative log-likelihood. {comparison.heading}."
     blocks: list[AbstractBlock] = [
         Table(tuple(header), tuple(map(tuple, done))),
-        Text("What follows ± is the standard error. Seconds are those of the fit, compilation included."),
+        Text(
+            "What follows ± is the standard error, brackets are 95% intervals of proportions. Seconds are those of the "
+            "fit, compilation included."
+        ),
     ]
     failed = {name: row.failure for name, row in comparison.items() if row.failure is not None}
     if failed:
         blocks.append(Items(tuple(f"{name} failed: {why}" for name, why in failed.items()), warn=True))
     sections = [Section("Scores and costs", tuple(blocks))]
     for heading, figure in draw_comparison(comparison, data).items():
-        wide = bool(figure.get_figwidth() > _WIDE)
-        sections.append(Section(f"{heading[0].upper()}{heading[1:]}", (Picture(figure, heading, scrolls=wide),)))
+        sections.append(Section(f"{heading[0].upper()}{heading[1:]}", (Picture(figure, heading),)))
     sections.append(Section("Methods", (Facts({name: row.method for name, row in comparison.items()}),)))
     warned = tuple(f"{name}: {text}" for name, row in comparison.items() for text in row.warnings)
     if warned:

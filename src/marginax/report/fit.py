@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from marginax.data import Scaling
-from marginax.evaluate.score import ScoreTable
 from marginax.posterior.posterior import AbstractPosterior
-from marginax.report import quality, story, uncertainty
+from marginax.report import quality, scores, story, uncertainty
 from marginax.report.material import Material, gather
 from marginax.report.page import AbstractBlock, Items, write_page
 
@@ -35,6 +34,7 @@ def write_report(
     posterior: AbstractPosterior,
     x: Any,
     y: Any,
+    train: tuple[Any, Any] | None = None,
     scaling: Scaling | None = None,
     names: Sequence[str] | None = None,
     target: str = "y",
@@ -46,14 +46,16 @@ def write_report(
 ) -> Path:
     """Write what was fitted and how good it is as one HTML file, which needs no network.
 
-    Scores with standard errors, calibration, coverage, predictions with bands, the most uncertain rows and why they are
-    so, chains, cost and how to reproduce. What does not apply is left out, and the report says why.
+    Scores with standard errors beside those of a constant and of a linear model, calibration, coverage, predictions
+    with bands, the most uncertain rows and why they are so, chains, cost and how to reproduce. What does not apply is
+    left out, and the report says why.
 
     Args:
         path: of the file; folders are made.
         posterior: from `mx.fit`.
         x: held-out inputs.
         y: held-out targets; classes as integers from 0.
+        train: training rows (x, y), which baselines are fitted to; without them there is only a constant beside.
         scaling: how x was scaled, if the posterior does not know; the report shows inputs in the units before.
         names: of the columns of x; by default those of a data frame, or x0, x1, ...
         target: what is predicted.
@@ -79,29 +81,41 @@ def write_report(
     announce = callback or (lambda _: None)
     announce("predictions")
     material = gather(
-        posterior, x, y, scaling=scaling, names=names, target=target, classes=classes, level=level, command=command
+        posterior,
+        x,
+        y,
+        train=train,
+        scaling=scaling,
+        names=names,
+        target=target,
+        classes=classes,
+        level=level,
+        command=command,
     )
     announce("scores")
-    table = quality.measure(material)
-    top: list[AbstractBlock] = [quality.cards(table, material)]
-    warnings = story.warnings_of(posterior)
+    measured = scores.measure(material)
+    top: list[AbstractBlock] = [scores.cards(measured, material)]
+    warnings = story.warnings_of(material)
     if warnings:
         top.append(Items(warnings, warn=True))
-    sections = [story.fitted_section(material), quality.score_section(table, material)]
+    sections = [story.fitted_section(material), scores.score_section(measured, material)]
     for name, make in _PARTS.items():
         announce(name)
         sections.append(make(material))
     announce("page")
-    return write_page(path, title or f"Predicting {target}", sections, lead=_lead(material, table), top=top)
+    return write_page(path, title or f"Predicting {target}", sections, lead=_lead(material, measured), top=top)
 
 
-def _lead(material: Material, table: ScoreTable) -> str:
+def _lead(material: Material, measured: scores.Measured) -> str:
     """The report in two sentences."""
+    table = measured.fit
     method = material.posterior.record.method.split("(")[0] or "An unknown method"
     text = f"{method} on {material.num_fitted:,} rows, judged on {len(material.y):,} held-out rows."
     if "coverage" in table:
         verdict = quality.judge_coverage(table["coverage"], material.level)
         text += f" Its {material.level:.0%} intervals cover {table['coverage'].value:.0%} of them, {_CLAUSE[verdict]}."
     elif "accuracy" in table:
-        text += f" {table['accuracy'].value:.1%} of its answers are right."
+        text += f" {table['accuracy'].value:.1%} of its answers are right"
+        majority = measured.majority
+        text += f"; always the commonest class would be in {majority.value:.1%}." if majority is not None else "."
     return text

@@ -22,6 +22,7 @@ class Material:
         x: held-out inputs, as the posterior takes them.
         scaling: how they are scaled, if the user knows them in other units than the posterior takes.
         y: held-out targets.
+        train: training inputs and targets; None if they were not given.
         prediction: at x.
         names: of the columns of x; empty if x is not a table.
         target: what is predicted.
@@ -34,6 +35,7 @@ class Material:
     x: np.ndarray
     scaling: Scaling | None
     y: np.ndarray
+    train: tuple[np.ndarray, np.ndarray] | None
     prediction: Any
     names: tuple[str, ...]
     target: str
@@ -50,6 +52,11 @@ class Material:
     def num_outputs(self) -> int:
         """Numbers (or yes-or-no labels) per row."""
         return 1 if self.y.ndim == 1 else self.y.shape[1]
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes a row may be in."""
+        return max(self.prediction.probs.shape[1], 2)
 
     @property
     def num_fitted(self) -> int:
@@ -100,6 +107,7 @@ def gather(
     x: Any,
     y: Any,
     *,
+    train: tuple[Any, Any] | None,
     scaling: Scaling | None,
     names: Sequence[str] | None,
     target: str,
@@ -119,6 +127,10 @@ def gather(
     targets = np.asarray(y)
     if len(targets) != len(inputs):
         raise ValueError(f"x and y must have the same number of rows, got {len(inputs)} and {len(targets)}")
+    if train is not None:
+        train = (posterior.spec.check_x(train[0]), np.asarray(train[1]))
+        if len(train[0]) != len(train[1]) or train[1].shape[1:] != targets.shape[1:]:
+            raise ValueError(f"train must be rows (x, y) as the held-out ones, got shapes {[e.shape for e in train]}")
     if inputs.ndim == 2 and not len(names):
         names = [f"x{i}" for i in range(inputs.shape[1])]
     if inputs.ndim == 2 and len(names) != inputs.shape[1]:
@@ -128,6 +140,7 @@ def gather(
         x=inputs,
         scaling=scaling,
         y=targets,
+        train=train,
         prediction=posterior.predict(inputs),
         names=tuple(map(str, names)) if inputs.ndim == 2 else (),
         target=target,

@@ -14,7 +14,8 @@ from marginax.report.svg import to_svg
 
 # The browser is told to fetch nothing and to run nothing, whatever found its way into the page.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-_NUMBER = re.compile(r"[-−+]?[\d.,]+(e[-+]?\d+)?( ?(%|s|±.*|to .*))?|nan|inf|-|")
+_NUMBER = re.compile(r"[-−+]?[\d.,]+(e[-+]?\d+)?( ?(%|s|±.*|to .*|\[.*\]))?|nan|inf|none|-|")
+_PHONE, _DESK = (38, 2.3), (90, 3.5)  # letters beside each other, and those that the edges of a cell take
 
 
 class AbstractBlock(abc.ABC):
@@ -69,7 +70,7 @@ class Facts(AbstractBlock):
 
 @dataclass(frozen=True)
 class Card:
-    """A number to see first."""
+    """A number to see first, how well it is known (± or an interval), and what it means."""
 
     name: str
     value: str
@@ -88,7 +89,7 @@ class Cards(AbstractBlock):
 
     @staticmethod
     def _card(card: Card) -> str:
-        error = f' <span class="error">± {html.escape(card.error)}</span>' if card.error else ""
+        error = f' <span class="error">{html.escape(card.error)}</span>' if card.error else ""
         words = f'<div class="words">{html.escape(card.words)}</div>' if card.words else ""
         return (
             f'<div class="card"><div class="name">{html.escape(card.name)}</div>'
@@ -98,7 +99,7 @@ class Cards(AbstractBlock):
 
 @dataclass(frozen=True)
 class Table(AbstractBlock):
-    """Rows of cells, which scroll inside their box where the page is narrow.
+    """Rows of cells. Where the page is too narrow for them, the cells of a row stand below each other with their names.
 
     Columns of numbers stand right, but for the first, which says what a row is about.
 
@@ -121,15 +122,36 @@ class Table(AbstractBlock):
         head = "".join(f'<th class="{k}">{html.escape(c)}</th>' for c, k in zip(self.header, kinds, strict=True))
         body = "".join(
             "<tr>"
-            + "".join(f'<td class="{k}">{html.escape(c)}</td>' for c, k in zip(row, kinds, strict=True))
+            + "".join(
+                f'<td class="{kind}" data-name="{html.escape(name)}">{_unbroken(html.escape(cell))}</td>'
+                for name, cell, kind in zip(self.header, row, kinds, strict=True)
+            )
             + "</tr>"
             for row in self.rows
         )
         caption = f"<caption>{html.escape(self.caption)}</caption>" if self.caption else ""
         return (
-            f'<div class="wide" tabindex="0"><table>{caption}<thead><tr>{head}</tr></thead>'
+            f'<div class="wide"><table class="{self._room(kinds)}">{caption}<thead><tr>{head}</tr></thead>'
             f"<tbody>{body}</tbody></table></div>"
         )
+
+    def _room(self, kinds: list[str]) -> str:
+        """Where there is room for the columns side by side: everywhere, on wide pages, or nowhere.
+
+        >>> [Table(("a",), ((letters * "x",),))._room(["short"]) for letters in (20, 60, 120)]
+        ['', 'stacks', 'stacked']
+        """
+        needed = 0
+        for i, (name, kind) in enumerate(zip(self.header, kinds, strict=True)):
+            pieces = [piece for row in self.rows for piece in re.split(r" (?=\[)", row[i])] if kind == "num" else []
+            whole = [row[i] for row in self.rows] if kind == "short" else []
+            words = [word for row in self.rows for word in row[i].split()] if kind in ("", "long") else []
+            longest = max(map(len, [*pieces, *whole, *words, *name.split()]), default=0)
+            needed += max(longest, 22 if kind == "long" else 0)
+        for (room, edge), found in ((_PHONE, ""), (_DESK, "stacks")):
+            if needed + edge * len(kinds) <= room:
+                return found
+        return "stacked"
 
     @staticmethod
     def _kind(cells: list[str]) -> str:
@@ -147,17 +169,15 @@ class Picture(AbstractBlock):
         figure: of matplotlib.
         label: what it shows, for those who do not see it.
         caption: what to see in it.
-        scrolls: keep its size where the page is narrower, so that it scrolls inside its box.
     """
 
     figure: Any
     label: str
     caption: str = ""
-    scrolls: bool = False
 
     def html(self) -> str:
         caption = f"<figcaption>{html.escape(self.caption)}</figcaption>" if self.caption else ""
-        svg = to_svg(self.figure, label=self.label, scrolls=self.scrolls)
+        svg = to_svg(self.figure, label=self.label)
         return f'<figure><div class="frame">{svg}</div>{caption}</figure>'
 
 
@@ -178,7 +198,7 @@ class Code(AbstractBlock):
     text: str
 
     def html(self) -> str:
-        return f'<pre tabindex="0"><code>{html.escape(self.text)}</code></pre>'
+        return f"<pre><code>{html.escape(self.text)}</code></pre>"
 
 
 @dataclass(frozen=True)
@@ -191,6 +211,16 @@ class Section:
     def html(self) -> str:
         """Markup."""
         return f"<section><h2>{html.escape(self.heading)}</h2>{''.join(b.html() for b in self.blocks)}</section>"
+
+
+def _unbroken(cell: str) -> str:
+    r"""A number, its error and its interval keep together; a line may end before the interval.
+
+    >>> _unbroken("0.92 [0.81, 0.97]").split(" ")
+    ['0.92', '[0.81,\xa00.97]']
+    """
+    cell = cell.replace(" ± ", "\xa0±\xa0")
+    return re.sub(r"\[[^\]]*\]", lambda found: found[0].replace(" ", "\xa0"), cell)
 
 
 def page(title: str, sections: Sequence[Section], *, lead: str = "", top: Sequence[AbstractBlock] = ()) -> str:

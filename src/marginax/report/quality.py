@@ -1,55 +1,17 @@
-"""How good the predictions are on held-out rows: scores, calibration, coverage, and the predictions themselves."""
+"""How good the predictions are on held-out rows: calibration, coverage, and the predictions themselves."""
 
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from marginax.evaluate import Score, coverage, ece, registered_scores, scores
-from marginax.evaluate.score import ScoreTable, digits
+from marginax.evaluate import AbstractScore, Proportion, coverage, ece
 from marginax.plot import plot_band, plot_cases, plot_class_cases, plot_coverage, plot_pit, plot_reliability
+from marginax.report.classes import class_blocks
 from marginax.report.material import FIGURE, HALF, Material, as_label
-from marginax.report.page import AbstractBlock, Card, Cards, Pair, Picture, Section, Table, Text
+from marginax.report.page import AbstractBlock, Pair, Picture, Section, Table, Text
 
 _LEVELS = (0.5, 0.8, 0.9, 0.95)
-_MOST_CLASSES = 12
-
-
-def measure(material: Material) -> ScoreTable:
-    """The scores that suit the prediction."""
-    return scores(material.prediction, material.y, level=material.level)
-
-
-def cards(table: ScoreTable, material: Material) -> Cards:
-    """The headline."""
-    return Cards(
-        tuple(
-            Card(title, *digits(table[name].value, table[name].standard_error), words)
-            for name, (title, words) in _meanings(material, "headline").items()
-            if name in table
-        )
-    )
-
-
-def score_section(table: ScoreTable, material: Material) -> Section:
-    """All scores, with their standard errors and what they mean."""
-    known = _meanings(material, "never")
-    rows = [(known[name][0], plus_minus(score), known[name][1]) for name, score in table.items()]
-    blocks: list[AbstractBlock] = [
-        Text(
-            f"On {len(material.y)} held-out rows. What follows ± is the standard error: how much a score would change "
-            "with other held-out rows of the same number."
-        ),
-        Table(("score", "value", "what it means"), tuple(rows)),
-    ]
-    blocks += [Text(f"Left out: {name}, because {why}.") for name, why in table.left_out.items()]
-    return Section("Scores", tuple(blocks))
-
-
-def _meanings(material: Material, shown: str) -> dict[str, tuple[str, str]]:
-    """Titles and words of scores."""
-    entries = registered_scores(shown)
-    return {name: (entry.title.format(level=material.level), entry.words) for name, entry in entries.items()}
 
 
 def calibration_section(material: Material) -> Section:
@@ -59,12 +21,12 @@ def calibration_section(material: Material) -> Section:
     return _calibration_of_numbers(material)
 
 
-def judge_coverage(found: Score, level: float) -> str:
+def judge_coverage(found: AbstractScore, level: float) -> str:
     """Coverage in words: as claimed, too narrow or too wide, by the binomial standard error.
 
-    >>> judge_coverage(Score(0.91, 0.03, 100), 0.9)
+    >>> judge_coverage(Proportion(91, 100), 0.9)
     'as claimed'
-    >>> judge_coverage(Score(0.7, 0.05, 100), 0.9), judge_coverage(Score(1.0, 0.0, 400), 0.9)
+    >>> judge_coverage(Proportion(70, 100), 0.9), judge_coverage(Proportion(400, 400), 0.9)
     ('too narrow', 'too wide')
     """
     error = np.sqrt(level * (1 - level) / found.num)
@@ -73,23 +35,12 @@ def judge_coverage(found: Score, level: float) -> str:
     return "too narrow" if found.value < level else "too wide"
 
 
-def plus_minus(score: Score) -> str:
-    """A score and its standard error.
-
-    >>> plus_minus(Score(5.2811, 0.3111, 206)), plus_minus(Score(0.5, float("nan"), 1))
-    ('5.28 ± 0.31', '0.5')
-    """
-    value, error = digits(score.value, score.standard_error)
-    return f"{value} ± {error}" if error else value
-
-
 def _calibration_of_numbers(material: Material) -> Section:
     levels = sorted({*_LEVELS, material.level})
     found = {level: coverage(material.prediction, material.y, level) for level in levels}
     rows = []
     for level, score in found.items():
-        percent = Score(100 * score.value, 100 * score.standard_error, score.num)
-        rows.append((f"{100 * level:g}%", f"{plus_minus(percent)} %", judge_coverage(score, level)))
+        rows.append((f"{100 * level:g}%", score.text, judge_coverage(score, level)))
     verdicts = [judge_coverage(score, level) for level, score in found.items()]
     reach, histogram = Figure(HALF, layout="constrained"), Figure(HALF, layout="constrained")
     plot_coverage(reach.subplots(), material.prediction, material.y)
@@ -135,8 +86,8 @@ def _calibration_of_classes(material: Material) -> Section:
     confidence = float(np.mean(material.prediction.confidence))
     right = float(np.mean(material.prediction.labels == material.y))
     gap = confidence - right
-    spread = np.sqrt(max(right * (1 - right), 1e-12) / material.y.size)
-    if abs(gap) <= 2 * spread:
+    low, high = Proportion(round(right * material.y.size), material.y.size).interval
+    if low <= confidence <= high:
         words = "it is as sure as it may be, as far as these rows can tell"
     else:
         words = "it is surer than it should be" if gap > 0 else "it is less sure than it could be"
@@ -145,7 +96,7 @@ def _calibration_of_classes(material: Material) -> Section:
     blocks: list[AbstractBlock] = [
         Text(
             f"The mean confidence is {confidence:.1%} and {right:.1%} of the answers are right: {words}. The expected "
-            f"calibration error is {plus_minus(error)}; it is biased upwards, the more so the fewer rows there are."
+            f"calibration error is {error.text}; it is biased upwards, the more so the fewer rows there are."
         ),
         Picture(
             figure,
@@ -172,7 +123,7 @@ def prediction_section(material: Material) -> Section:
             "the most expected."
         )
         picture = Picture(figure, "Probability of the observed class, case by case", caption)
-        return Section("Predictions", (picture, *_confusion(material)))
+        return Section("Predictions", (picture, *class_blocks(material)))
     ax.set_ylabel(as_label(material.target))
     if len(material.names) == 1 and material.has_parts and material.num_outputs == 1:
         grid, prediction = _on_a_grid(material)
@@ -201,16 +152,3 @@ def _on_a_grid(material: Material) -> tuple[np.ndarray, Any]:
 def _how_many(material: Material, most: int) -> str:
     num = len(material.y)
     return f"all {num} held-out cases" if num <= most else f"{most} of {num} held-out cases, evenly spaced"
-
-
-def _confusion(material: Material) -> tuple[AbstractBlock, ...]:
-    num = material.prediction.probs.shape[1]
-    if num > _MOST_CLASSES:
-        return (Text(f"The table of answers is left out: it would have {num} rows and columns."),)
-    counts = np.zeros((num, num), int)
-    np.add.at(counts, (material.y, material.prediction.labels), 1)
-    names = [material.name_class(label) for label in range(num)]
-    rows = tuple((names[i], *map(str, counts[i])) for i in range(num))
-    return (
-        Table(("observed", *names), rows, caption="How often each class was observed (rows) and predicted (columns)."),
-    )

@@ -9,13 +9,16 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from marginax.calibrate import Calibrated
 from marginax.evaluate.chain_diagnostics import LEAST_ESS, MOST_R_HAT, ChainDiagnostics
-from marginax.evaluate.chains import chain_predictions, diagnose_chains
+from marginax.evaluate.chains import chain_predictions, diagnose_chains, ensemble_stability
+from marginax.evaluate.remedies import COMMAND_LINE, PYTHON
+from marginax.evaluate.stability import MOST_NATS
 from marginax.plot import plot_rank, plot_trace
+from marginax.plot.chains import distinct_colors
 from marginax.posterior.draws import Draws
 from marginax.posterior.posterior import AbstractPosterior
 from marginax.posterior.record import describe
+from marginax.posterior.summary import summarise
 from marginax.report.material import FIGURE, HALF, Material
 from marginax.report.page import AbstractBlock, Code, Facts, Items, Pair, Picture, Section, Table, Text
 
@@ -73,19 +76,40 @@ def chain_section(material: Material) -> Section:
         return Section(heading, (Text(words), *_training(posterior)))
     if posterior.num_draws < _LEAST_DRAWS:
         words = (
-            f"Left out: {posterior.num_chains} chains of {posterior.num_draws} draws each, too few for convergence to "
-            "be judged. The members of an ensemble are separate networks, and meant to differ."
+            f"{posterior.num_chains} chains of {posterior.num_draws} draws each are too few for R-hat. The members of "
+            "an ensemble are separate networks, and meant to differ."
         )
+        nats = ensemble_stability(posterior)
+        words += "" if nats is None else f" {say_stability(nats)}"
         return Section(heading, (Text(words), *_training(posterior)))
     found = diagnose_chains(posterior)
     blocks: list[AbstractBlock] = [Text(say_chains(found))]
     if found.notes:
         blocks.append(Items(tuple(f"{note[0].upper()}{note[1:]}." for note in found.notes)))
-    return Section(heading, (*blocks, *_chain_pictures(posterior), *_training(posterior)))
+    return Section(heading, (*blocks, *_chain_pictures(posterior, found), *_training(posterior)))
+
+
+def say_stability(nats: float) -> str:
+    """What another seed would change, in sentences.
+
+    >>> print(say_stability(0.049))
+    What matters is their mixture: the same fit with another seed would change the log predictive density of a row by
+    0.049 nats, which is less than would change an answer (0.1 nats: a probability of 50% becomes 45% or 55%).
+    """
+    verdict = "less than would change an answer" if nats <= MOST_NATS else "enough to change answers"
+    return (
+        "What matters is their mixture: the same fit with another seed would change the log predictive density of a "
+        f"row by {nats:.2g} nats, which is {verdict} ({MOST_NATS:g} nats: a probability of 50% becomes 45% or 55%)."
+    )
 
 
 def say_chains(found: ChainDiagnostics) -> str:
-    """The numbers in sentences."""
+    """The numbers in sentences; of an ensemble whose members became chains, those of their mixture."""
+    if found.trained_apart and found.stability is not None:
+        return (
+            f"{found.num_chains} members were trained apart, and each became a chain that explores what it found, so "
+            f"chains are meant to differ. {say_stability(found.stability)}"
+        )
     seen, what = (found.weights, "weights") if found.predictions is None else (found.predictions, "predictions")
     r_hat, bulk, tail = seen.worst_r_hat, seen.smallest_bulk_ess, seen.smallest_tail_ess
     agree = "agree" if r_hat <= MOST_R_HAT else "do not agree"
@@ -96,6 +120,8 @@ def say_chains(found: ChainDiagnostics) -> str:
         f"{found.num_chains} x {found.num_draws} draws are worth at least {bulk:.0f} independent ones for means and "
         f"{tail:.0f} for 90% intervals, which is {enough}."
     )
+    if found.stability is not None:
+        text += f" {say_stability(found.stability)}"
     if found.acceptance is not None:
         text += f" On average {found.acceptance.mean():.0%} of the proposals were accepted."
     if found.num_diverging is not None:
@@ -118,7 +144,7 @@ def cost_section(material: Material) -> Section:
             f"{s:.1f} s",
             f"{record.num_steps.get(name, 0) / max(s, 1e-9):,.0f}",
         )
-        for name, s in record.seconds.items()
+        for name, s in sorted(record.seconds.items(), key=lambda item: _order(item[0]))
     ]
     total = sum(record.seconds.values())
     chains = f"{record.num_chains} chains" if record.num_chains > 1 else "one chain"
@@ -129,6 +155,11 @@ def cost_section(material: Material) -> Section:
             Table(("phase", "steps", "time", "steps per second"), tuple(rows)),
         ),
     )
+
+
+def _order(phase: str) -> int:
+    """Phases as they were run, which a record does not keep: what has no place here comes before draws are made."""
+    return {"train": 0, "warmup": 2, "sample": 3}.get(phase, 1)
 
 
 def reproduce_section(material: Material) -> Section:
@@ -153,16 +184,17 @@ def reproduce_section(material: Material) -> Section:
     return Section("How to reproduce", tuple(blocks))
 
 
-def warnings_of(posterior: AbstractPosterior) -> tuple[str, ...]:
-    """What to be wary of, in sentences."""
-    texts = posterior.summary().warnings
-    if not posterior.record.finished:
+def warnings_of(material: Material) -> tuple[str, ...]:
+    """What to be wary of, in sentences; a fit from the command line is mended by its options."""
+    texts = summarise(material.posterior, COMMAND_LINE if material.command else PYTHON).warnings
+    if not material.posterior.record.finished:
         texts = ("the fit was interrupted before its last step", *texts)
     return tuple(f"{text[0].upper()}{text[1:]}." for text in texts)
 
 
 def _inner(posterior: AbstractPosterior) -> AbstractPosterior:
-    return posterior.posterior if isinstance(posterior, Calibrated) else posterior
+    """The chains, where predictions are calibrated or mixed with others."""
+    return getattr(posterior, "posterior", posterior)
 
 
 def _machine() -> str:
@@ -171,7 +203,7 @@ def _machine() -> str:
     return f"{platform.system()} {platform.machine()}, {kind}"
 
 
-def _chain_pictures(posterior: Draws) -> tuple[AbstractBlock, ...]:
+def _chain_pictures(posterior: Draws, found: ChainDiagnostics) -> tuple[AbstractBlock, ...]:
     if posterior.record.probes is None:
         return ()
     values = chain_predictions(posterior, None)[:, :, 0, 0]
@@ -181,13 +213,14 @@ def _chain_pictures(posterior: Draws) -> tuple[AbstractBlock, ...]:
     plot_rank(rank.subplots(), values, name="the output")
     label = "the network's output at one training input"
     every = f" Every {thin}th draw is shown." if thin > 1 else ""
+    good, flat = ("One fuzzy band is good.", "Flat is good.")
+    if found.trained_apart:
+        good, flat = ("Each colour is a member, and may have a level of its own.", "Members that differ are not flat.")
     return (
         Pair(
             (
-                Picture(
-                    trace, f"Trace of {label}", f"{label.capitalize()}, draw by draw.{every} One fuzzy band is good."
-                ),
-                Picture(rank, f"Ranks of {label}", "Ranks of the same among all draws, by chain. Flat is good."),
+                Picture(trace, f"Trace of {label}", f"{label.capitalize()}, draw by draw.{every} {good}"),
+                Picture(rank, f"Ranks of {label}", f"Ranks of the same among all draws, by chain. {flat}"),
             )
         ),
     )
@@ -203,8 +236,8 @@ def _training(posterior: AbstractPosterior) -> tuple[AbstractBlock, ...]:
         places = np.unique(np.linspace(0, density.shape[1] - 1, _MOST_POINTS).astype(int))
         figure = Figure(FIGURE, layout="constrained")
         ax = figure.subplots()
-        for row in density:
-            ax.plot(places, row[places], lw=1.0, alpha=0.8)
+        for row, color in zip(density, distinct_colors(len(density)), strict=True):
+            ax.plot(places, row[places], lw=1.0, alpha=0.8, color=color)
         ax.set(xlabel="step", ylabel="log density", xlim=(0, density.shape[1] - 1))
         low, high = np.nanquantile(density, [0.02, 1.0])  # the first steps would hide the rest
         if np.isfinite([low, high]).all() and high > low:

@@ -42,7 +42,7 @@ dd { margin: 0; }
 .card .error { color: var(--soft); font-size: 1rem; font-weight: 400; white-space: nowrap; }
 .card .words { color: var(--soft); font-size: .875rem; line-height: 1.4; margin-top: .2rem; }
 .wide {
-  overflow-x: auto; margin: 0 0 1rem;
+  overflow: hidden; margin: 0 0 1rem;
   background: var(--card); border: 1px solid var(--line); border-radius: .75rem;
 }
 table { border-collapse: collapse; width: 100%; font-size: .9375rem; font-variant-numeric: tabular-nums; }
@@ -51,11 +51,38 @@ th, td {
   padding: .5rem .9rem; overflow-wrap: normal;
   text-align: left; vertical-align: top; border-bottom: 1px solid var(--line);
 }
-th { font-weight: 600; color: var(--soft); white-space: nowrap; }
+th { font-weight: 600; color: var(--soft); vertical-align: bottom; }
 tr:last-child td { border-bottom: 0; }
-.num { text-align: right; white-space: nowrap; }
-.short { white-space: nowrap; }
-.long { min-width: 14rem; }
+.num { text-align: right; }
+td.short { white-space: nowrap; }
+.stacked, .stacked tbody, .stacked caption { display: block; }
+.stacked thead { display: none; }
+.stacked tr {
+  display: grid; grid-template-columns: repeat(auto-fill, minmax(8rem, 1fr)); gap: .3rem 1rem;
+  padding: .7rem .9rem; border-bottom: 1px solid var(--line);
+}
+.stacked tr:last-child { border-bottom: 0; }
+.stacked td { padding: 0; border: 0; text-align: left; white-space: normal; overflow-wrap: anywhere; }
+.stacked td::before { content: attr(data-name); display: block; color: var(--soft); font-size: .8125rem; }
+.stacked td:first-child { grid-column: 1 / -1; font-weight: 600; }
+.stacked td:first-child::before { display: inline; margin-right: .5rem; font-weight: 400; }
+.stacked td.long { grid-column: 1 / -1; }
+.stacked td:empty { display: none; }
+@media (max-width: 50rem) {
+.stacks, .stacks tbody, .stacks caption { display: block; }
+.stacks thead { display: none; }
+.stacks tr {
+  display: grid; grid-template-columns: repeat(auto-fill, minmax(8rem, 1fr)); gap: .3rem 1rem;
+  padding: .7rem .9rem; border-bottom: 1px solid var(--line);
+}
+.stacks tr:last-child { border-bottom: 0; }
+.stacks td { padding: 0; border: 0; text-align: left; white-space: normal; overflow-wrap: anywhere; }
+.stacks td::before { content: attr(data-name); display: block; color: var(--soft); font-size: .8125rem; }
+.stacks td:first-child { grid-column: 1 / -1; font-weight: 600; }
+.stacks td:first-child::before { display: inline; margin-right: .5rem; font-weight: 400; }
+.stacks td.long { grid-column: 1 / -1; }
+.stacks td:empty { display: none; }
+}
 figure { margin: 0 0 1rem; }
 .pair {
   display: grid; grid-template-columns: repeat(auto-fit, minmax(min(19rem, 100%), 1fr));
@@ -64,14 +91,15 @@ figure { margin: 0 0 1rem; }
 .pair figure { margin: 0; }
 .frame {
   background: var(--card); border: 1px solid var(--line);
-  border-radius: .75rem; padding: .6rem; overflow-x: auto;
+  border-radius: .75rem; padding: .6rem;
 }
 .frame svg { display: block; width: 100%; height: auto; margin: 0 auto; fill: currentColor; }
 .frame svg text { font-family: inherit !important; }
 figcaption { color: var(--soft); font-size: .9rem; line-height: 1.45; margin-top: .45rem; }
 pre {
   background: var(--card); border: 1px solid var(--line); border-radius: .75rem; padding: .8rem 1rem; margin: 0 0 1rem;
-  overflow-x: auto; font: .875rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
+  white-space: pre-wrap; overflow-wrap: anywhere;
+  font: .875rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
 }
 .warn {
   background: var(--warn); color: var(--warn-ink); border: 1px solid var(--warn-line); border-radius: .75rem;
@@ -85,7 +113,6 @@ pre {
   table { font-size: .875rem; }
   th, td { padding: .45rem .55rem; }
   td.short { white-space: normal; }
-  .long { min-width: 9rem; }
 }
 @media print { .frame, .card, .wide, pre { break-inside: avoid; } }
 """

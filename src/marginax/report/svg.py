@@ -13,7 +13,7 @@ _HEAD = re.compile(r"<svg\b[^>]*\bviewBox=\"0 0 ([\d.]+) ([\d.]+)\"[^>]*>")
 _IDS = re.compile(r"(\bid=\"|url\(#|href=\"#)")
 
 
-def to_svg(figure: Any, *, label: str, scrolls: bool = False) -> str:
+def to_svg(figure: Any, *, label: str) -> str:
     """An SVG element for an HTML page. Black becomes the colour of the text, white that of the background.
 
     Blues become one that is brighter on dark pages.
@@ -21,7 +21,6 @@ def to_svg(figure: Any, *, label: str, scrolls: bool = False) -> str:
     Args:
         figure: of matplotlib.
         label: what it shows, for those who do not see it.
-        scrolls: keep its size where the page is narrower, so that it scrolls inside its box.
 
     >>> from matplotlib.figure import Figure
     >>> figure = Figure(figsize=(3.0, 2.0))
@@ -48,7 +47,7 @@ def to_svg(figure: Any, *, label: str, scrolls: bool = False) -> str:
     assert head is not None, "matplotlib writes a view box"
     width, height = float(head[1]), float(head[2])
     pixels = round(width * 96 / 72)
-    style = f"min-width: {pixels}px" if scrolls else f"max-width: {1.25 * pixels:.0f}px"
+    style = f"max-width: {1.25 * pixels:.0f}px"
     opening = (
         f'<svg role="img" aria-label="{html.escape(label)}" viewBox="0 0 {width:g} {height:g}" style="{style}; '
         'stroke-linejoin: round" xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">'

@@ -82,16 +82,16 @@ def _cases(material: Material, parts: Parts) -> Table:
     for i in order.tolist():
         row = {"row": str(int(i)), **_said(material, i)}
         row |= {"epistemic": _number(parts.epistemic[i]), "aleatoric": _number(parts.aleatoric[i])}
-        row["mostly"] = (
-            f"{'epistemic' if parts.share[i] > 0.5 else 'aleatoric'}, {max(parts.share[i], 1 - parts.share[i]):.0%}"
-        )
+        row["mostly"] = "epistemic" if parts.share[i] > 0.5 else "aleatoric"
         if far is not None:
-            row["stands out"] = _stands_out(material, far[i], i)
-            if len(material.names) <= _MOST_COLUMNS:
-                row |= {f"{name} ": _number(v) for name, v in zip(material.names, material.shown[i], strict=True)}
+            row["inputs"] = _inputs(material, far[i], i)
         rows.append(row)
     unit = "in nats" if material.of_classes else "as standard deviations"
-    return Table.of(rows, caption=f"The {len(order)} most uncertain held-out rows; parts {unit}.")
+    caption = f"The {len(order)} most uncertain held-out rows; parts {unit}."
+    if far is not None:
+        which = "Inputs" if len(material.names) <= _MOST_COLUMNS else "The two inputs"
+        caption += f" {which} that stand out have their distance from the mean, in standard deviations."
+    return Table.of(rows, caption=caption)
 
 
 def _said(material: Material, i: int) -> dict[str, str]:
@@ -105,12 +105,18 @@ def _said(material: Material, i: int) -> dict[str, str]:
     return {"predicted": f"{_number(mean)} ± {_number(std)}", "observed": _number(y)}
 
 
-def _stands_out(material: Material, far: np.ndarray, i: int) -> str:
-    """The inputs of a row that are furthest from the training data."""
-    order = [j for j in np.argsort(-np.abs(far)) if abs(far[j]) >= 2][:2]
-    if not order:
-        return "nothing"
-    return ", ".join(f"{material.names[j]} {_number(material.shown[i, j])} ({far[j]:+.1f} sd)" for j in order)
+def _inputs(material: Material, far: np.ndarray, i: int) -> str:
+    """The inputs of a row in one cell; of many, those that are furthest from the training data."""
+    order = [int(j) for j in np.argsort(-np.abs(far)) if abs(far[j]) >= 2][:2]
+    few = len(material.names) <= _MOST_COLUMNS
+    texts = []
+    for j in range(len(material.names)) if few else order:
+        name, value = material.names[j], float(material.shown[i, j])
+        if "=" in name and value in (0.0, 1.0):  # a category, as columns of texts are encoded
+            texts += [name] if value else []
+        else:
+            texts.append(f"{name} {_number(value)}" + (f" ({far[j]:+.1f} sd)" if j in order else ""))
+    return ", ".join(texts) if texts else "nothing stands out"
 
 
 def _columns(material: Material, parts: Parts) -> list[AbstractBlock]:
