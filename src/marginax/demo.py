@@ -111,7 +111,7 @@ def write_report(answers: list[Answer], path: Path) -> None:
         f"Ten noisy measurements of y = 3x, none between x = 5.9 and 8.2. The truth is {3 * QUESTION:g}. Epistemic is "
         "what more data could remove, aleatoric the noise of a new measurement, both as standard deviations."
     )
-    picture = Picture(draw(answers, columns=3), "Predictions of every method with bands", scrolls=True)
+    picture = Picture(draw(answers, columns=3), "Predictions of every method with bands")
     sections = [Section("Every method's answer", (table,)), Section("Every method's picture", (picture,))]
     write_page(path, f"What is y at x = {QUESTION:g}, and how sure are we?", sections, lead=lead)
 

@@ -186,7 +186,7 @@ def reproduce_section(material: Material) -> Section:
 
 def warnings_of(material: Material) -> tuple[str, ...]:
     """What to be wary of, in sentences; a fit from the command line is mended by its options."""
-    texts = summarise(material.posterior, COMMAND_LINE if material.command else PYTHON).warnings
+    texts = summarise(_inner(material.posterior), COMMAND_LINE if material.command else PYTHON).warnings
     if not material.posterior.record.finished:
         texts = ("the fit was interrupted before its last step", *texts)
     return tuple(f"{text[0].upper()}{text[1:]}." for text in texts)
