@@ -17,26 +17,12 @@ import inspect
 import re
 
 from marginax.infer import MAP, MILE, AbstractMethod, DeepEnsemble
-from marginax.infer.catalogue import catalogue
+from marginax.infer.catalogue import method_named as method_named
 from marginax.model import likelihoods
 from marginax.model.likelihoods import AbstractLikelihood
 
 TEN_CHAINS, FOUR_CHAINS = 2_000_000, 6_000_000  # rows times weights that take about a minute
 MANY_ROWS = 100_000
-
-
-def method_named(name: str) -> AbstractMethod:
-    """A method with its defaults; case and underscores do not matter.
-
-    >>> type(method_named("deep_ensemble")).__name__
-    'DeepEnsemble'
-    """
-    wanted = re.sub(r"[\s_-]", "", name).lower()
-    known = {entry.name.lower(): entry.method for entry in catalogue()}
-    if wanted not in known:
-        names = ", ".join(entry.name for entry in catalogue())
-        raise ValueError(f"method must be 'auto', an object from mx.infer, or one of {names}, got {name!r}")
-    return known[wanted]
 
 
 def likelihood_named(name: str) -> AbstractLikelihood:

@@ -44,7 +44,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         prior: Any = None,
         num_chains: Any = None,
         random_state: Any = 0,
-        progress: Any = False,
+        progress: Any = None,
     ):
         self.method = method
         self.hidden = hidden

@@ -28,7 +28,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         prior: from `mx.priors`; by default a standard normal for every weight.
         num_chains: independent runs; by default what the method does by itself.
         random_state: int seed, `numpy.random.RandomState`, or None for another result every time.
-        progress: show a progress bar; None shows it when standard error is a terminal.
+        progress: show a progress bar; None shows it when there is somebody to see it: at a terminal or in a notebook.
 
     Attributes:
         posterior_: the posterior, for `mx.evaluate`, `summary()` and all else.
