@@ -182,7 +182,7 @@ def test_method_is_chosen_by_size_and_says_why():
 def test_every_method_has_its_name():
     assert mx.estimators.method_named("MC_dropout") == mx.infer.MCDropout()
     assert mx.estimators.method_named("laplace") == mx.infer.Laplace()
-    with pytest.raises(ValueError, match=r"method must be 'auto'.*MILE.*got 'lapalce'"):
+    with pytest.raises(ValueError, match=r"method must be.*MILE.*got 'lapalce'"):
         mx.estimators.method_named("lapalce")
 
 

@@ -274,7 +274,7 @@ def test_use_cores_after_jax_has_started_says_so():
 
 BAD = {
     "num_chains": (lambda m, d: mx.fit(m, d, MAP(), key=0, num_chains=0), "num_chains must be an int >= 1, got 0"),
-    "method": (lambda m, d: mx.fit(m, d, "map", key=0), "method must be an object such as mx.infer.MAP"),
+    "method": (lambda m, d: mx.fit(m, d, "nutz", key=0), "method must be .*one of .*NUTS.* got 'nutz'"),
     "model": (lambda m, d: mx.fit(m.network, d, MAP(), key=0), "model must be an mx.Model"),
     "key": (lambda m, d: mx.fit(m, d, MAP(), key="seed"), "key must be an int seed or a JAX key"),
     "data": (lambda m, d: mx.fit(m, d[0], MAP(), key=0), "data must be a pair"),

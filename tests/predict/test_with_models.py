@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import marginax as mx
 from marginax.data import DataSpec
@@ -57,7 +58,10 @@ def test_custom_likelihood_predicts_what_it_can():
     f = np.asarray(jax.jit(jax.vmap(lambda p: model.output(p, jnp.asarray(X))))(draws), float)[..., 0]
     exact = np.log(np.mean(1 / (np.pi * (1 + (0.5 - f) ** 2)), axis=0))
     np.testing.assert_allclose(prediction.log_prob(np.full(N, 0.5)), exact, rtol=1e-5)
-    with pytest.raises((NotImplementedError, AttributeError), match="has no cdf"):
-        prediction.quantile(0.5)
+    lower, upper = prediction.interval(0.5)
+    inside = np.mean(stats.cauchy(f).cdf(upper) - stats.cauchy(f).cdf(lower), axis=0)
+    np.testing.assert_allclose(inside, 0.5, atol=2e-3)
+    samples = prediction.sample(2000, key=0)
+    assert np.all(np.abs(np.mean((samples > lower) & (samples < upper), axis=0) - 0.5) < 4.9 * 0.5 / np.sqrt(2000))
     with pytest.raises((NotImplementedError, AttributeError), match="has no mean"):
         _ = prediction.mean

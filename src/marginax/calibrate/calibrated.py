@@ -11,7 +11,7 @@ from marginax.files import register
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 from marginax.posterior import AbstractPosterior, FitRecord, Summary
-from marginax.predict import AbstractFunctions
+from marginax.predict import MAX_BYTES, AbstractFunctionSet, Predictor
 
 
 @register("posterior/calibrated")
@@ -62,10 +62,21 @@ class Calibrated(AbstractPosterior):
         return self.posterior.key
 
     def predict(
-        self, x: Any, *, num_samples: int | None = None, key: Key | None = None, max_bytes: int = 256 * 2**20
+        self, x: Any, *, num_samples: int | None = None, key: Key | None = None, max_bytes: int = MAX_BYTES
     ) -> Any:
         """The calibrated prediction at new inputs; arguments as for any posterior."""
         return self.calibrator(self.posterior.predict(x, num_samples=num_samples, key=key, max_bytes=max_bytes))
+
+    def predictor(
+        self,
+        x_shape: tuple[int, ...],
+        *,
+        num_samples: int | None = None,
+        key: Key | None = None,
+        max_bytes: int = MAX_BYTES,
+    ) -> Predictor:
+        inner = self.posterior.predictor(x_shape, num_samples=num_samples, key=key, max_bytes=max_bytes)
+        return inner.then(self.calibrator)
 
     def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:
         return self.posterior.sample_params(num, key=key)
@@ -73,7 +84,7 @@ class Calibrated(AbstractPosterior):
     def draw(self, num: int, *, key: PRNGKeyArray) -> Any:
         return self.posterior.draw(num, key=key)
 
-    def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> AbstractFunctions:
+    def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> AbstractFunctionSet:
         return self.posterior.functions(num, key=key)
 
     def starting_points(self, num: int) -> Params:

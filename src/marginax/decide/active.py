@@ -23,6 +23,7 @@ from marginax.decide.pool import Pool
 from marginax.decide.study import Plan, StudyState, load_state, save_state, study_directory
 from marginax.files import RunDirectory
 from marginax.infer import AbstractMethod, fit
+from marginax.infer.catalogue import as_method
 from marginax.model import Model
 from marginax.posterior import AbstractPosterior
 from marginax.posterior.storage import stored_model
@@ -60,7 +61,7 @@ def learn_actively(
     model: Model,
     pool: Pool,
     oracle: Oracle,
-    method: AbstractMethod,
+    method: AbstractMethod | str,
     acquisition: AbstractAcquisition,
     *,
     batch_size: int,
@@ -83,7 +84,7 @@ def learn_actively(
         pool: the inputs, with labels for some. If it has none, the first batch is chosen at random.
         oracle: gives the labels of an array of row numbers: a function, `KnownLabels(y)`, or `OneAtATime(function)`.
             Ctrl-C within it ends the session, and nothing is lost.
-        method: how to infer, from `mx.infer`.
+        method: how to infer, from `mx.infer`; or its name, such as "mc_dropout".
         acquisition: what to ask: `BALD()`, `Random()`, ...
         batch_size: labels to ask for in a round.
         budget: labels to ask for in all.
@@ -116,10 +117,11 @@ def learn_actively(
     >>> sorted(learned.pool.labelled.tolist()), learned.reason
     ([0, 10, 20], 'budget is spent')
     """
+    chosen: Any = as_method(method)
     for name, value, kind, what in (
         ("model", model, Model, "an mx.Model"),
         ("pool", pool, Pool, "an mx.decide.Pool"),
-        ("method", method, AbstractMethod, "an object such as mx.infer.MCDropout()"),
+        ("method", chosen, AbstractMethod, "an object such as mx.infer.MCDropout()"),
         ("acquisition", acquisition, AbstractAcquisition, "an object such as mx.decide.BALD()"),
     ):
         if not isinstance(value, kind):
@@ -142,7 +144,7 @@ def learn_actively(
         raise ValueError(f"threshold must be finite or None, got {threshold}")
     test = _check_data(model, pool, test)
     plan = Plan(
-        method,
+        chosen,
         acquisition,
         batch_size,
         budget,

@@ -9,7 +9,6 @@ from jaxtyping import Array, Float, PyTree
 from marginax._keys import Key
 from marginax.posterior import AbstractPosterior
 from marginax.predict import MAX_BYTES, DrawLoop
-from marginax.predict.predictive import num_classes_of
 
 
 def draw_probs(
@@ -32,7 +31,7 @@ def draw_probs(
     spec = posterior.data_spec()
     functions = posterior.functions(num_samples, key=posterior.prediction_key(key))
     loop = DrawLoop(functions, spec.check_x(x), spec=spec, max_bytes=max_bytes)
-    if not num_classes_of(loop.like):
+    if not loop.num_classes:
         raise TypeError(f"posterior must be one of a model of classes, got outcomes of {type(loop.like).__name__}")
     (probs,) = loop.collect(_probs)
     return probs, np.exp(loop.log_weights)

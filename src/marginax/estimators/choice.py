@@ -23,7 +23,7 @@ import equinox as eqx
 from marginax.data import Arrays
 from marginax.estimators.stack import Candidate, Stack, linear_candidate, process_candidate, stack
 from marginax.infer import MAP, MILE, AbstractHook, AbstractMethod, DeepEnsemble, TimeLimit, fit
-from marginax.infer.catalogue import catalogue
+from marginax.infer.catalogue import method_named as method_named
 from marginax.model import Model, likelihoods
 from marginax.model.likelihoods import AbstractLikelihood
 from marginax.posterior import AbstractPosterior
@@ -57,20 +57,6 @@ class Budget:
     def allows_comparison(self) -> bool:
         """Whether there is time to compare candidates before the fit."""
         return self.seconds is None or self.seconds >= _LEAST_SECONDS
-
-
-def method_named(name: str) -> AbstractMethod:
-    """A method with its defaults; case and underscores do not matter.
-
-    >>> type(method_named("deep_ensemble")).__name__
-    'DeepEnsemble'
-    """
-    wanted = re.sub(r"[\s_-]", "", name).lower()
-    known = {entry.name.lower(): entry.method for entry in catalogue()}
-    if wanted not in known:
-        names = ", ".join(entry.name for entry in catalogue())
-        raise ValueError(f"method must be 'auto', an object from mx.infer, or one of {names}, got {name!r}")
-    return known[wanted]
 
 
 def likelihood_named(name: str) -> AbstractLikelihood:

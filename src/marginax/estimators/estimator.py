@@ -49,7 +49,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         num_chains: Any = None,
         time_limit: Any = None,
         random_state: Any = 0,
-        progress: Any = False,
+        progress: Any = None,
     ):
         self.method = method
         self.hidden = hidden

@@ -30,7 +30,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         num_chains: independent runs; by default what the method does by itself.
         time_limit: seconds for all of the fit; None for as long as it takes.
         random_state: int seed, `numpy.random.RandomState`, or None for another result every time.
-        progress: show a progress bar; None shows it when standard error is a terminal.
+        progress: show a progress bar; None shows it when there is somebody to see it: at a terminal or in a notebook.
 
     Attributes:
         posterior_: that of the network, for `mx.evaluate`, `summary()` and all else.

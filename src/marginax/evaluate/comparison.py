@@ -17,6 +17,7 @@ from marginax.evaluate.score import AbstractScore, Score, registered_scores
 from marginax.evaluate.table import scores as scores_of
 from marginax.files import RunDirectory, register
 from marginax.infer import AbstractMethod, TimeLimit, fit, resume
+from marginax.infer.catalogue import as_method
 from marginax.model import Model
 from marginax.posterior import AbstractPosterior, describe, load
 
@@ -151,7 +152,7 @@ def better_of(column: str) -> str:
 def compare(
     model: Model,
     data: Any,
-    methods: Sequence[AbstractMethod] | Mapping[str, AbstractMethod],
+    methods: Sequence[AbstractMethod | str] | Mapping[str, AbstractMethod | str],
     *,
     test: Any,
     key: Key,
@@ -171,7 +172,7 @@ def compare(
     Args:
         model: network, likelihood and prior.
         data: as in `mx.fit`.
-        methods: from `mx.infer`; or a dict of names and methods.
+        methods: from `mx.infer`, or their names, such as "nuts"; or a dict of names and methods.
         test: a pair (x, y) in the units of the data.
         key: int seed or JAX key.
         seconds: for each method, kept by `mx.infer.TimeLimit`; by default every method has its own budget.
@@ -179,14 +180,14 @@ def compare(
         ood_score: by which; `Entropy()` of classes and `Std()` of numbers by default.
         num_samples: networks to average over, as in `posterior.predict`.
         directory: where to keep it: the same call goes on with what is not done yet, and `load_comparison` reads it.
-        progress: show progress bars; by default when standard error is a terminal.
+        progress: show progress bars; by default at a terminal and in a notebook.
         callback: called with the name of each method before it starts.
 
     >>> import marginax as mx
     >>> x = np.linspace(-1, 1, 40)[:, None]
     >>> y = 3 * x[:, 0] + 0.1 * np.random.default_rng(0).normal(size=40)
     >>> model = mx.Model(mx.nets.MLP(1, (), 1, key=0), likelihood=mx.likelihoods.Gaussian(scale=0.1))
-    >>> methods = [mx.infer.MAP(), mx.infer.Laplace()]
+    >>> methods = ["map", mx.infer.Laplace()]
     >>> comparison = mx.evaluate.compare(model, (x[::2], y[::2]), methods, test=(x[1::2], y[1::2]), key=0)
     >>> list(comparison), comparison["MAP"].num_stored  # a slope and an intercept
     (['MAP', 'Laplace'], 2)
@@ -262,9 +263,10 @@ def _done(files: RunDirectory, model: Model | None) -> tuple[dict[str, Compariso
 
 def _named(methods: Any) -> dict[str, AbstractMethod]:
     if isinstance(methods, Mapping):
-        named = dict(methods)
+        named = {name: as_method(method) for name, method in methods.items()}
     else:
-        methods = list(methods) if isinstance(methods, Sequence) and not isinstance(methods, str) else [methods]
+        several = isinstance(methods, Sequence) and not isinstance(methods, str)
+        methods = [as_method(method) for method in (methods if several else [methods])]
         classes = [type(method).__name__ for method in methods]
         names = [
             describe(method) if isinstance(method, AbstractMethod) and classes.count(kind) > 1 else kind

@@ -3,9 +3,10 @@
 A method enters it where it is defined, by `@register_method`; nothing else has to be told.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from marginax.files import register
 from marginax.files.registry import class_name
@@ -54,6 +55,25 @@ def catalogue() -> tuple[Entry, ...]:
     """
     listed = sorted(_listed.values(), key=lambda line: line[0])
     return tuple(Entry(cls.__name__, cls(), *words) for _, cls, words in listed)
+
+
+def method_named(name: str) -> AbstractMethod:
+    """A method with its defaults; case and underscores do not matter.
+
+    >>> type(method_named("deep_ensemble")).__name__
+    'DeepEnsemble'
+    """
+    wanted = re.sub(r"[\s_-]", "", name).lower()
+    known = {entry.name.lower(): entry.method for entry in catalogue()}
+    if wanted not in known:
+        names = ", ".join(entry.name for entry in catalogue())
+        raise ValueError(f"method must be an object from mx.infer, or one of {names}, got {name!r}")
+    return known[wanted]
+
+
+def as_method(method: Any) -> Any:
+    """The method that a name stands for; everything else is returned as it is."""
+    return method_named(method) if isinstance(method, str) else method
 
 
 def is_public(value: object) -> bool:

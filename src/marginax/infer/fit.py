@@ -14,6 +14,7 @@ from jaxtyping import PRNGKeyArray
 from marginax._keys import Key, as_key
 from marginax.data import GrowingMinibatches, as_source
 from marginax.files import RunDirectory
+from marginax.infer.catalogue import as_method
 from marginax.infer.driver import Run
 from marginax.infer.hooks import AbstractHook
 from marginax.infer.method import AbstractMethod, check_count
@@ -28,7 +29,7 @@ _STARTS, _HOLD_OUT = 0xFFFFFFFD, 0xFFFFFFFC
 def fit(
     model: AbstractModel,
     data: Any,
-    method: AbstractMethod,
+    method: AbstractMethod | str,
     *,
     key: Key,
     num_chains: int | None = None,
@@ -44,7 +45,7 @@ def fit(
         model: network, likelihood and prior, or another model with a density.
         data: a pair of arrays (x, y), the result of `mx.data.standardise`, or another source from `mx.data`; for other
             models than `mx.Model`, what they are about (None for `mx.Density`).
-        method: how to infer, from `mx.infer`.
+        method: how to infer, from `mx.infer`; or its name, such as "nuts", for one with its defaults.
         key: int seed or JAX key.
         num_chains: independent runs from different starts; every method has this axis.
         init: where chains start: a network (for other models, their unknowns), or a posterior whose draws are shared
@@ -52,7 +53,7 @@ def fit(
         hooks: what else to do between chunks, such as `mx.infer.EarlyStopping(...)`.
         directory: where to keep checkpoints, so that `mx.resume(directory)` can go on after a crash or Ctrl-C. Kept
             draws then stream to a file there and are never in memory together.
-        progress: show a progress bar; by default when standard error is a terminal.
+        progress: show a progress bar; by default at a terminal and in a notebook.
         chunk_size: most steps between two looks at the host; the result does not depend on it.
 
     Returns:
@@ -68,8 +69,9 @@ def fit(
     """
     if not isinstance(model, AbstractModel):
         raise TypeError(f"model must be an mx.Model or mx.Density, got {type(model).__name__}")
+    method = as_method(method)
     if not isinstance(method, AbstractMethod):
-        raise TypeError(f"method must be an object such as mx.infer.MAP(), got {method!r}")
+        raise TypeError(f"method must be an object such as mx.infer.MAP(), or a name, got {method!r}")
     if method.needs_layers and not hasattr(model, "network"):
         raise TypeError(
             f"{type(method).__name__} needs a network with layers, likelihood and prior, which {type(model).__name__} "

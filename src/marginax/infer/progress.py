@@ -1,6 +1,8 @@
 """The progress bar and the polite Ctrl-C."""
 
+import html
 import importlib.util
+import io
 import signal
 import sys
 import threading
@@ -26,17 +28,62 @@ def bar_of_tasks(*, transient: bool = False) -> Any:
     )
 
 
+class NotebookBar:
+    """The same bar as output of a notebook's cell, written anew at every update: no widgets are needed."""
+
+    def __init__(self) -> None:
+        self._bar = bar_of_tasks()
+        self._shown: Any = None
+
+    def start(self) -> None:
+        """Nothing is shown before there is a task."""
+
+    def add_task(self, description: str, **fields: Any) -> Any:
+        """Its number."""
+        task = self._bar.add_task(description, **fields)
+        self._draw()
+        return task
+
+    def update(self, task: Any, **fields: Any) -> None:
+        """Other values of its fields."""
+        self._bar.update(task, **fields)
+        self._draw()
+
+    def stop(self) -> None:
+        """It stays as it is."""
+
+    def _draw(self) -> None:
+        text = io.StringIO()
+        require("rich.console").Console(file=text, force_jupyter=False, width=100).print(self._bar.get_renderable())
+        plain = text.getvalue()
+        data = {"text/plain": plain, "text/html": f"<pre>{html.escape(plain)}</pre>"}
+        if self._shown is None:
+            self._shown = sys.modules["IPython"].display.display(data, raw=True, display_id=True)
+        else:
+            self._shown.update(data, raw=True)
+
+
+def in_notebook() -> bool:
+    """Whether this is the kernel of a notebook; IPython is not imported to find out."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
 class Progress:
-    """A bar with phase, rate and time left; silent when there is nobody to see it, or no rich to draw it."""
+    """A bar with phase, rate and time left; silent when there is nobody to see it, or no rich to draw it.
+
+    Somebody sees it where standard error is a terminal, and in a notebook.
+    """
 
     def __init__(self, show: bool | None):
-        self._show = sys.stderr.isatty() and importlib.util.find_spec("rich") is not None if show is None else show
+        audience = in_notebook() or sys.stderr.isatty()
+        self._show = audience and importlib.util.find_spec("rich") is not None if show is None else show
         self._bar: Any = None
         self._task: Any = None
 
     def __enter__(self) -> "Progress":
         if self._show:
-            self._bar = bar_of_tasks()
+            self._bar = NotebookBar() if in_notebook() else bar_of_tasks()
             self._bar.start()
         return self
 

@@ -19,7 +19,7 @@ from marginax.posterior.mode import AbstractTuning, Mode
 from marginax.posterior.posterior import DEFAULT_NUM_SAMPLES, AbstractPosterior
 from marginax.posterior.record import FitRecord
 from marginax.predict import (
-    AbstractFunctions,
+    AbstractFunctionSet,
     AbstractPredictive,
     JoinedFunctions,
     Linearised,
@@ -72,7 +72,7 @@ class Gaussian(AbstractPosterior):
     def starting_points(self, num: int) -> Params:
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num, *leaf.shape)), self.mean)
 
-    def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> AbstractFunctions:
+    def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> AbstractFunctionSet:
         """Networks with weights that are drawn, or linear in those."""
         num = DEFAULT_NUM_SAMPLES if num is None else num
         if not self.is_linearised:

@@ -2,7 +2,13 @@
 
 from marginax.predict.arrays import NormalPrediction, SampledPrediction
 from marginax.predict.classification import ClassificationPrediction
-from marginax.predict.functions import MAX_BYTES, AbstractFunctions, JoinedFunctions, ParameterDraws
+from marginax.predict.functions import (
+    MAX_BYTES,
+    AbstractFunctions,
+    AbstractFunctionSet,
+    JoinedFunctions,
+    ParameterDraws,
+)
 from marginax.predict.linearised import (
     AbstractPredictive,
     Linearised,
@@ -16,12 +22,14 @@ from marginax.predict.loop import DrawLoop
 from marginax.predict.multilabel import MultiLabelPrediction
 from marginax.predict.prediction import AbstractClassPrediction, AbstractNumberPrediction, AbstractPrediction
 from marginax.predict.predictive import Prediction, predict
+from marginax.predict.predictor import Predictor, make_predictor
 from marginax.predict.reading import read_prediction
 from marginax.predict.regression import RegressionPrediction
 
 __all__ = [
     "MAX_BYTES",
     "AbstractClassPrediction",
+    "AbstractFunctionSet",
     "AbstractFunctions",
     "AbstractLink",
     "AbstractNumberPrediction",
@@ -40,10 +48,12 @@ __all__ = [
     "NormalPrediction",
     "ParameterDraws",
     "Prediction",
+    "Predictor",
     "Probit",
     "RegressionPrediction",
     "SampledPrediction",
     "ThroughNetwork",
+    "make_predictor",
     "predict",
     "read_prediction",
 ]

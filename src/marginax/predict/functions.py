@@ -1,6 +1,7 @@
 """Functions drawn from a posterior: a draw can be called at inputs, and is the same function at all of them."""
 
 import abc
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -13,23 +14,79 @@ from marginax.data import DataSpec
 MAX_BYTES = 256 * 2**20
 
 
-class AbstractFunctions(eqx.Module):
-    """Draws, and how one of them gives the distribution of the targets at inputs (in the units of the model).
+class AbstractFunctionSet(eqx.Module):
+    """Functions drawn from a posterior, of one kind or of several, with weights.
 
-    Fields: `draws`, a pytree whose leaves have a leading axis, and `log_weights` of the draws (None: all the same).
+    Field: `log_weights` of the draws (None: all the same).
     """
 
     if TYPE_CHECKING:  # abstract fields: fields or properties in subclasses, and no arguments of their constructors
 
         @property
-        def draws(self) -> PyTree: ...
-
-        @property
         def log_weights(self) -> np.ndarray | None: ...
 
     else:
-        draws: eqx.AbstractVar[PyTree]
         log_weights: eqx.AbstractVar[np.ndarray | None]
+
+    @property
+    @abc.abstractmethod
+    def members(self) -> "tuple[AbstractFunctions, ...]":
+        """Stacks of functions of one kind each."""
+
+    @property
+    @abc.abstractmethod
+    def num_draws(self) -> int:
+        """How many functions there are."""
+
+    def centred(self) -> "AbstractFunctionSet":
+        """Functions with the same mean output: fewer ones, where that is known without drawing."""
+        return self
+
+    def normalised_log_weights(self) -> Float[np.ndarray, " draws"]:
+        """Of all draws; their exponentials sum to one."""
+        num = self.num_draws
+        if self.log_weights is None:
+            return np.full(num, -np.log(num))
+        weights = np.asarray(self.log_weights, np.float64)
+        if weights.shape != (num,):
+            raise ValueError(f"log_weights must have shape ({num},), one per draw, got {weights.shape}")
+        if np.isnan(weights).any() or not np.isfinite(weights.max()):
+            raise ValueError("log_weights must be finite (or -inf for a weight of zero, but not all of them)")
+        return weights - np.logaddexp.reduce(weights)
+
+    def averaging(
+        self, x: Any, *, spec: DataSpec, max_bytes: int = MAX_BYTES, keep_draws: bool = False
+    ) -> Callable[[Any], Any]:
+        """The way from inputs to the average over all functions, for any number of inputs like these.
+
+        Args:
+            x: inputs in the user's units, for their shape and dtype.
+            spec: shapes and scaling of the training data.
+            max_bytes: memory for intermediate results.
+            keep_draws: whether draws stay on the device, for a way that is gone again and again.
+        """
+        from marginax.predict.predictive import averaging
+
+        return averaging(self, x, spec=spec, max_bytes=max_bytes, keep_draws=keep_draws)
+
+    def predict(self, x: Any, *, spec: DataSpec, max_bytes: int = MAX_BYTES) -> Any:
+        """The average over all functions, at inputs in the user's units."""
+        return self.averaging(x, spec=spec, max_bytes=max_bytes)(x)
+
+
+class AbstractFunctions(AbstractFunctionSet):
+    """Draws, and how one of them gives the distribution of the targets at inputs (in the units of the model).
+
+    Fields: `draws`, a pytree whose leaves have a leading axis, and `log_weights`.
+    """
+
+    if TYPE_CHECKING:
+
+        @property
+        def draws(self) -> PyTree: ...
+
+    else:
+        draws: eqx.AbstractVar[PyTree]
 
     @abc.abstractmethod
     def distribution(self, draw: PyTree, x: Array) -> Any:
@@ -44,40 +101,17 @@ class AbstractFunctions(eqx.Module):
         """Whether there is anything to prepare."""
         return False
 
-    def centred(self) -> "AbstractFunctions":
-        """Functions with the same mean output: fewer ones, where that is known without drawing."""
-        return self
-
     @property
     def members(self) -> "tuple[AbstractFunctions, ...]":
-        """Stacks of functions of one kind each."""
+        """Only these."""
         return (self,)
 
     @property
     def num_draws(self) -> int:
-        """How many functions there are."""
         sizes = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(self.draws)}
         if len(sizes) != 1 or None in sizes or 0 in sizes:
             raise ValueError(f"params must have one leading axis of draws in every leaf, got sizes {sizes}")
         return sizes.pop()  # pyright: ignore[reportReturnType]
-
-    def normalised_log_weights(self) -> Float[np.ndarray, " draws"]:
-        """Of all draws; their exponentials sum to one."""
-        num = self.num_draws
-        if self.log_weights is None:
-            return np.full(num, -np.log(num))
-        weights = np.asarray(self.log_weights, np.float64)
-        if weights.shape != (num,):
-            raise ValueError(f"log_weights must have shape ({num},), one per draw, got {weights.shape}")
-        if np.isnan(weights).any() or not np.isfinite(weights.max()):
-            raise ValueError("log_weights must be finite (or -inf for a weight of zero, but not all of them)")
-        return weights - np.logaddexp.reduce(weights)
-
-    def predict(self, x: Any, *, spec: DataSpec, max_bytes: int = MAX_BYTES) -> Any:
-        """The average over all functions, at inputs in the user's units."""
-        from marginax.predict.predictive import average
-
-        return average(self, x, spec=spec, max_bytes=max_bytes)
 
 
 class ParameterDraws(AbstractFunctions):
@@ -100,7 +134,7 @@ class ParameterDraws(AbstractFunctions):
         return self.model.predictive(params, x, key=key)
 
 
-class JoinedFunctions(AbstractFunctions):
+class JoinedFunctions(AbstractFunctionSet):
     """Functions of several kinds, one after the other: those of a mixture.
 
     Args:
@@ -108,9 +142,8 @@ class JoinedFunctions(AbstractFunctions):
         part_weights: positive, one for each part.
     """
 
-    parts: tuple[AbstractFunctions, ...]
+    parts: tuple[AbstractFunctionSet, ...]
     part_weights: np.ndarray
-    draws: PyTree = None
 
     def centred(self) -> "JoinedFunctions":
         return JoinedFunctions(tuple(part.centred() for part in self.parts), self.part_weights)
@@ -127,6 +160,3 @@ class JoinedFunctions(AbstractFunctions):
     def log_weights(self) -> np.ndarray:
         pairs = zip(self.parts, np.log(self.part_weights), strict=True)
         return np.concatenate([part.normalised_log_weights() + weight for part, weight in pairs])
-
-    def distribution(self, draw: PyTree, x: Array) -> Any:
-        raise NotImplementedError("functions of a mixture are asked part by part")

@@ -6,6 +6,7 @@ normal noise the prediction is normal too; for classes a link averages the softm
 drawn, each of them the linearised network at a draw of the weights, so that a draw is joint over inputs.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -21,9 +22,9 @@ from marginax.files import register
 from marginax.model import Model, Params
 from marginax.predict.functions import MAX_BYTES, AbstractFunctions, JoinedFunctions, ParameterDraws
 from marginax.predict.links import AbstractLink, MonteCarlo
-from marginax.predict.loop import DrawLoop, components
-from marginax.predict.mixture import Mixture
-from marginax.predict.predictive import Prediction, average, empty_averages, from_mixture, num_classes_of
+from marginax.predict.loop import DrawLoop
+from marginax.predict.predictive import Prediction, averaging, empty_averages, mixture_of
+from marginax.predict.workload import measure_workload
 
 
 class AbstractPredictive(eqx.Module):
@@ -138,8 +139,11 @@ class LinearisedFunctions(AbstractFunctions):
         covariance = self.covariance.spread(jacobian)
         return mean, 0.5 * (covariance + covariance.swapaxes(1, 2))
 
-    def predict(self, x: Any, *, spec: DataSpec, max_bytes: int = MAX_BYTES) -> Prediction:
-        return predict_linearised((self,), np.ones(1), x, spec=spec, key=self.key, max_bytes=max_bytes)
+    def averaging(
+        self, x: Any, *, spec: DataSpec, max_bytes: int = MAX_BYTES, keep_draws: bool = False
+    ) -> Callable[[Any], Prediction]:
+        options = {"spec": spec, "max_bytes": max_bytes, "keep_draws": keep_draws}
+        return averaging_linearised((self,), np.ones(1), x, key=self.key, **options)
 
 
 class LinearisedMixture(JoinedFunctions):
@@ -151,19 +155,22 @@ class LinearisedMixture(JoinedFunctions):
 
     key: PRNGKeyArray = eqx.field(kw_only=True)
 
-    def predict(self, x: Any, *, spec: DataSpec, max_bytes: int = MAX_BYTES) -> Prediction:
+    def averaging(
+        self, x: Any, *, spec: DataSpec, max_bytes: int = MAX_BYTES, keep_draws: bool = False
+    ) -> Callable[[Any], Prediction]:
         members: Any = self.members
         weights = np.exp(self.normalised_log_weights())
         ends = np.cumsum([member.num_draws for member in members])
         of_members = np.array([part.sum() for part in np.split(weights, ends[:-1])])
-        return predict_linearised(members, of_members, x, spec=spec, key=self.key, max_bytes=max_bytes)
+        options = {"spec": spec, "max_bytes": max_bytes, "keep_draws": keep_draws}
+        return averaging_linearised(members, of_members, x, key=self.key, **options)
 
 
 class _Moments(AbstractFunctions):
     """Moments of the outputs in place of draws: one "draw", whose distribution is that of normal outputs."""
 
     functions: LinearisedFunctions
-    draws: Array
+    draws: np.ndarray
     log_weights: np.ndarray | None = None
 
     def distribution(self, draw: Array, x: Array) -> Any:
@@ -172,7 +179,7 @@ class _Moments(AbstractFunctions):
         return (mean, covariance) if closed is None else closed
 
 
-def predict_linearised(
+def averaging_linearised(
     members: tuple[LinearisedFunctions, ...],
     weights: np.ndarray,
     x: Any,
@@ -180,8 +187,9 @@ def predict_linearised(
     spec: DataSpec,
     key: PRNGKeyArray,
     max_bytes: int,
-) -> Prediction:
-    """Predictions of a mixture of normal distributions of weights, each linearised at its own mean.
+    keep_draws: bool,
+) -> Callable[[Any], Prediction]:
+    """The way to predictions of a mixture of normal distributions of weights, each linearised at its own mean.
 
     Args:
         members: of one model.
@@ -190,41 +198,31 @@ def predict_linearised(
         spec: shapes and scaling of the training data.
         key: seed of what is drawn where there is no formula.
         max_bytes: memory for intermediate results.
+        keep_draws: whether what is needed again stays on the device.
     """
-    drawn = JoinedFunctions(members, weights)
-    moments = JoinedFunctions(tuple(_Moments(_lean(member), jnp.zeros(1)) for member in members), weights)
+    options = {"spec": spec, "max_bytes": max_bytes, "keep_draws": keep_draws}
     first = members[0]
-    one = jax.eval_shape(lambda: jnp.asarray(x[:1] if spec.scaling is None else spec.scaling.transform_x(x[:1])))
-    shape = jax.ShapeDtypeStruct((1, *one.shape[1:]), one.dtype)
-    like = eqx.filter_eval_shape(lambda x: first.model.predictive(first.mean, x), shape)
-    if num_classes := num_classes_of(like):
-        return _classify(moments, first, num_classes, x, spec, key, max_bytes)
-    loop = DrawLoop(moments, x, spec=spec, max_bytes=max_bytes)
-    if isinstance(loop.like, tuple):
-        return average(drawn, x, spec=spec, max_bytes=max_bytes)
-    found = loop.rebuild(loop.collect(components))
-    return from_mixture(Mixture(found, loop.row_axes, loop.log_weights, loop.num_rows, max_bytes), spec)
+    moments = JoinedFunctions(tuple(_Moments(_lean(m), np.zeros(1, np.float32)) for m in members), weights)
+    loop = DrawLoop(moments, x, **options)
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), first.mean)
+    num_classes = measure_workload(ParameterDraws(first.model, shapes), loop.x_like).num_classes
+    if not num_classes and isinstance(loop.like, tuple):
+        return averaging(JoinedFunctions(members, weights), x, **options)
+    if not num_classes:
+        return lambda x: mixture_of(loop.at(x), spec)
+    width, num_draws = loop.like[0].shape[-1], first.num_draws
+    noise = jax.random.normal(key, (len(members), num_draws, width), loop.like[0].dtype)
 
+    def classify(x: Any) -> Prediction:
+        at = loop.at(x)
+        averages = empty_averages(at, num_classes)
+        for draws, rows, (mean, covariance) in at.run(_first):
+            weight = jnp.asarray(at.log_weights[draws.start], mean.dtype)
+            link = first.predictive.link
+            averages.add(rows, _class_summary(link, mean, covariance, noise[draws.start], weight, averages.is_full))
+        return averages.prediction(num_draws=len(members) * num_draws, max_bytes=max_bytes)
 
-def _classify(
-    moments: JoinedFunctions,
-    first: LinearisedFunctions,
-    num_classes: int,
-    x: Any,
-    spec: DataSpec,
-    key: PRNGKeyArray,
-    max_bytes: int,
-) -> Prediction:
-    loop = DrawLoop(moments, x, spec=spec, max_bytes=max_bytes)
-    averages = empty_averages(loop, num_classes)
-    width = loop.like[0].shape[-1]
-    num_draws = first.num_draws
-    noise = jax.random.normal(key, (len(moments.members), num_draws, width), loop.like[0].dtype)
-    for draws, rows, (mean, covariance) in loop.run(_first):
-        weight = jnp.asarray(loop.log_weights[draws.start], mean.dtype)
-        link = first.predictive.link
-        averages.add(rows, _class_summary(link, mean, covariance, noise[draws.start], weight, averages.is_full))
-    return averages.prediction(num_draws=len(moments.members) * num_draws, max_bytes=max_bytes)
+    return classify
 
 
 def _first(moments: Any, log_weights: Array) -> Any:

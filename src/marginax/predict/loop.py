@@ -4,6 +4,8 @@ Predictions, scores, decisions and diagnostics say what they want of each chunk;
 chunks of a kind have one shape (the last entry is repeated to fill them), so that one program serves all.
 """
 
+import copy
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from marginax.data import DataSpec
-from marginax.predict.functions import MAX_BYTES, AbstractFunctions
+from marginax.predict.functions import MAX_BYTES, AbstractFunctions, AbstractFunctionSet
 from marginax.predict.workload import chunk_sizes, measure_workload, without_draws
 
 Chunk = tuple[slice, slice, PyTree]
@@ -30,24 +32,45 @@ class DrawLoop:
         x: inputs (n, ...) in the user's units.
         spec: shapes and scaling of the training data; None if x is in the units of the model.
         max_bytes: memory for intermediate results.
+        keep_draws: whether draws stay on the device, if there is room for them: for a loop that is run again and again.
 
     Attributes:
         like: the distribution that a draw gives, with shapes in place of arrays.
+        x_like: shape and dtype of standardised inputs.
         row_axes: for each array of it, whether its first axis runs over inputs.
+        num_classes: of it; 0 if it is not one of classes.
         log_weights: of the draws, normalised.
     """
 
-    def __init__(self, functions: AbstractFunctions, x: Any, *, spec: DataSpec | None, max_bytes: int = MAX_BYTES):
+    def __init__(
+        self,
+        functions: AbstractFunctionSet,
+        x: Any,
+        *,
+        spec: DataSpec | None,
+        max_bytes: int = MAX_BYTES,
+        keep_draws: bool = False,
+    ):
         if len(x) == 0:
             raise ValueError("x must have at least one row, got none")
         self.functions, self.x, self.max_bytes = functions, x, max_bytes
         self.scaling = None if spec is None else spec.scaling
         self.num_draws, self.num_rows = functions.num_draws, len(x)
         self.log_weights = functions.normalised_log_weights()
-        first = jax.eval_shape(lambda: jnp.asarray(self._standardised(slice(0, 1))))
-        self._workloads = [measure_workload(member, first) for member in functions.members]
-        self.like, self.row_axes = self._workloads[0].outcome, self._workloads[0].row_axes
+        first = np.asarray(self._standardised(slice(0, 1)))
+        self.x_like = jax.ShapeDtypeStruct(first.shape, jax.dtypes.canonicalize_dtype(first.dtype))
+        self._workloads = [measure_workload(member, self.x_like) for member in functions.members]
+        found = self._workloads[0]
+        self.like, self.row_axes, self.num_classes = found.outcome, found.row_axes, found.num_classes
         self._x_chunks: dict[tuple[int, int], Array] = {}
+        self._keep_draws = keep_draws and _num_bytes([member.draws for member in functions.members]) <= max_bytes
+        self._kept_blocks: dict[int, list[_Block]] = {}  # by number of inputs
+
+    def at(self, x: Any) -> "DrawLoop":
+        """The same loop over other inputs of the same kind."""
+        other = copy.copy(self)
+        other.x, other.num_rows, other._x_chunks = x, len(x), {}
+        return other
 
     def run(
         self,
@@ -73,21 +96,26 @@ class DrawLoop:
         last, draws = None, None
         for block, at in order:
             if block is not last:
-                last, draws = block, block.draws()
+                last, draws = block, block.kept_draws if self._keep_draws else block.draws()
             args = [jnp.asarray(pad(np.asarray(arg[at]), size)) for arg in row_args]
             yield block.places, at, _reduced(reduce, block.shared, draws, self._inputs(at, size), block.weights, *args)
 
     def _blocks(self) -> "list[_Block]":
+        if self._keep_draws and self.num_rows in self._kept_blocks:
+            return self._kept_blocks[self.num_rows]
         blocks, start = [], 0
         for member, workload in zip(self.functions.members, self._workloads, strict=True):
             num = member.num_draws
             size, num_rows = chunk_sizes(num, self.num_rows, workload, self.max_bytes)
             shared = without_draws(member)
+            shared = _on_device(shared) if self._keep_draws else shared
             for first in range(0, num, size):
                 own = slice(first, min(first + size, num))
                 places = slice(start + own.start, start + own.stop)
                 blocks.append(_Block(member, shared, own, places, size, num_rows, self.log_weights[places]))
             start += num
+        if self._keep_draws:
+            self._kept_blocks[self.num_rows] = blocks
         return blocks
 
     def collect(self, reduce: Callable[..., PyTree]) -> list[np.ndarray]:
@@ -148,8 +176,14 @@ class _Block:
         draws = jax.tree.map(lambda leaf: pad(leaf[self.own], self.size), self.member.draws)
         return _prepared(self.shared, draws) if self.member.is_prepared else draws
 
-    @property
+    @functools.cached_property
+    def kept_draws(self) -> PyTree:
+        """The same, on the device."""
+        return _on_device(self.draws())
+
+    @functools.cached_property
     def weights(self) -> Array:
+        """Logarithms; -inf where a draw only fills up."""
         weights = np.full(self.size, -np.inf, np.float32)
         weights[: len(self.log_weights)] = self.log_weights
         return jnp.asarray(weights)
@@ -164,6 +198,14 @@ def pad(array: Any, size: int) -> Any:
     """Repeat the last entry until the first axis has the given size."""
     length = array.shape[0]
     return array if length == size else array[np.minimum(np.arange(size), length - 1)]
+
+
+def _num_bytes(tree: PyTree) -> int:
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
+
+
+def _on_device(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if eqx.is_array(leaf) else leaf, tree)
 
 
 @eqx.filter_jit

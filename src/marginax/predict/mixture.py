@@ -6,6 +6,7 @@ mixture averages many small numbers, and quantiles need distribution functions t
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -171,24 +172,30 @@ class Mixture:
         size = chunk_size(self.num_rows, self._limit(self.num_draws, max_bytes))
         parts = []
         for start in range(0, self.num_rows, size):
-            rows = np.minimum(np.arange(start, start + size), self.num_rows - 1)
-            components = self._map(lambda leaf, rows=rows: _double(leaf[:, rows]), _double)
+            if size == self.num_rows:
+                components, args = self._map(_double, _double), row_args
+            else:
+                rows = np.minimum(np.arange(start, start + size), self.num_rows - 1)
+                components = self._map(lambda leaf, rows=rows: _double(leaf[:, rows]), _double)
+                args = [arg[rows] for arg in row_args]
             with jax.enable_x64(True):
-                result = function(components, self.log_weights, *(_double(arg[rows]) for arg in row_args))
+                result = function(components, self.log_weights, *map(_double, args))
             parts.append(jax.tree.map(np.asarray, result))
+        if size == self.num_rows:
+            return jax.tree.map(np.array, parts[0])
         return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: self.num_rows], *parts)
 
     def _limit(self, repeats: int, max_bytes: int | None = None) -> int:
         """How many rows (or samples) fit, when each is `repeats` times the numbers of one component."""
-        sizes = self._map(lambda leaf: leaf[0, 0].size, lambda leaf: leaf[0].size)
-        numbers = sum(size for size in jax.tree.leaves(sizes) if isinstance(size, int))
+        arrays = [leaf for leaf in jax.tree.leaves(self.components) if eqx.is_array(leaf)]
+        numbers = sum(math.prod(leaf.shape[1 + has :]) for leaf, has in zip(arrays, self.row_axes, strict=True))
         return min(self.max_bytes, max_bytes or self.max_bytes) // (8 * _LIVE_ARRAYS * max(1, numbers) * repeats)
 
     def _map(self, with_rows: Callable[[Any], Any], without: Callable[[Any], Any]) -> PyTree:
-        arrays, rest = eqx.partition(self.components, lambda leaf: isinstance(leaf, np.ndarray | jax.Array))
-        leaves, treedef = jax.tree.flatten(arrays)
-        mapped = [(with_rows if rows else without)(leaf) for leaf, rows in zip(leaves, self.row_axes, strict=True)]
-        return eqx.combine(jax.tree.unflatten(treedef, mapped), rest)
+        leaves, treedef = jax.tree.flatten(self.components)
+        row_axes = iter(self.row_axes)
+        mapped = [((with_rows if next(row_axes) else without)(leaf) if eqx.is_array(leaf) else leaf) for leaf in leaves]
+        return jax.tree.unflatten(treedef, mapped)
 
 
 def _double(leaf: Any) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Draws of the posterior, at inputs: the way to a prediction."""
 
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +11,7 @@ from jaxtyping import Array, PyTree
 from marginax.data import DataSpec
 from marginax.model.outcome import Outcome
 from marginax.predict.classification import ClassAverages, ClassificationPrediction, ClassSummary, summarise
-from marginax.predict.functions import MAX_BYTES, AbstractFunctions, ParameterDraws
+from marginax.predict.functions import MAX_BYTES, AbstractFunctionSet, ParameterDraws
 from marginax.predict.loop import DrawLoop, components
 from marginax.predict.mixture import Mixture
 from marginax.predict.multilabel import MultiLabelPrediction
@@ -74,7 +74,7 @@ def predict(
     return average(ParameterDraws(model, draws, weights, keys is not None), x, spec=spec, max_bytes=max_bytes)
 
 
-def average(functions: AbstractFunctions, x: Any, *, spec: DataSpec, max_bytes: int = MAX_BYTES) -> Prediction:
+def average(functions: AbstractFunctionSet, x: Any, *, spec: DataSpec, max_bytes: int = MAX_BYTES) -> Prediction:
     """The prediction of functions drawn from a posterior.
 
     Args:
@@ -83,26 +83,37 @@ def average(functions: AbstractFunctions, x: Any, *, spec: DataSpec, max_bytes: 
         spec: shapes and scaling of the training data.
         max_bytes: memory for intermediate results.
     """
-    loop = DrawLoop(functions, x, spec=spec, max_bytes=max_bytes)
-    if num_classes_of(loop.like):
-        averages = empty_averages(loop)
-        for _, rows, summary in loop.run(_summary_with_covariance if averages.is_full else _summary):
+    return averaging(functions, x, spec=spec, max_bytes=max_bytes)(x)
+
+
+def averaging(
+    functions: AbstractFunctionSet, x: Any, *, spec: DataSpec, max_bytes: int, keep_draws: bool = False
+) -> Callable[[Any], Prediction]:
+    """The way from inputs to that prediction; arguments as for `AbstractFunctionSet.averaging`."""
+    loop = DrawLoop(functions, x, spec=spec, max_bytes=max_bytes, keep_draws=keep_draws)
+
+    def of_classes(x: Any) -> Prediction:
+        at = loop.at(x)
+        averages = empty_averages(at, at.num_classes)
+        for _, rows, summary in at.run(_summary_with_covariance if averages.is_full else _summary):
             averages.add(rows, summary)
-        return averages.prediction(num_draws=loop.num_draws, max_bytes=max_bytes)
+        return averages.prediction(num_draws=at.num_draws, max_bytes=max_bytes)
+
+    def of_numbers(x: Any) -> Prediction:
+        return mixture_of(loop.at(x), spec)
+
+    return of_classes if loop.num_classes else of_numbers
+
+
+def mixture_of(loop: DrawLoop, spec: DataSpec) -> Prediction:
+    """The distributions of all draws at all inputs, as a prediction."""
     leaves = loop.rebuild(loop.collect(components))
-    return from_mixture(Mixture(leaves, loop.row_axes, loop.log_weights, loop.num_rows, max_bytes), spec)
+    return from_mixture(Mixture(leaves, loop.row_axes, loop.log_weights, loop.num_rows, loop.max_bytes), spec)
 
 
-def num_classes_of(like: Any) -> int:
-    """Classes of a distribution that is known by its shapes; 0 if it is not one of classes."""
-    logits = eqx.filter_eval_shape(lambda distribution: getattr(distribution, "class_logits", None), like)
-    return 0 if logits is None else logits.shape[-1]
-
-
-def empty_averages(loop: DrawLoop, num_classes: int | None = None) -> ClassAverages:
+def empty_averages(loop: DrawLoop, num_classes: int) -> ClassAverages:
     """Averages over no draws; with covariances where they fit in memory."""
-    num = num_classes_of(loop.like) if num_classes is None else num_classes
-    return ClassAverages.empty(loop.num_rows, num, full=loop.num_rows * num**2 * 8 <= loop.max_bytes)
+    return ClassAverages.empty(loop.num_rows, num_classes, full=loop.num_rows * num_classes**2 * 8 <= loop.max_bytes)
 
 
 def from_mixture(mixture: Mixture, spec: DataSpec) -> Prediction:

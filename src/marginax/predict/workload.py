@@ -1,11 +1,13 @@
 """How much of a prediction fits in memory at a time, found by tracing and computing nothing."""
 
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 from jax.extend.core import jaxprs_in_params
 from jaxtyping import PyTree
 
@@ -25,41 +27,60 @@ class Workload(eqx.Module):
         numbers_per_row: the largest intermediate array, per row of inputs.
         outcome: the predictive distribution, with shapes in place of arrays.
         row_axes: for each array of it, whether its first axis runs over rows.
+        num_classes: of it; 0 if it is not one of classes.
     """
 
     numbers_per_draw: int
     numbers_per_row: int
     outcome: PyTree
     row_axes: tuple[bool, ...]
+    num_classes: int
 
 
 def measure_workload(functions: AbstractFunctions, x: jax.ShapeDtypeStruct) -> Workload:
-    """Trace one draw at `PROBE_ROWS` rows.
+    """Trace one draw at `PROBE_ROWS` rows, once for all functions and inputs that differ in numbers only.
 
     Args:
         functions: of one kind.
         x: shape and dtype of some (standardised) inputs; the number of rows does not matter.
     """
-    arrays, rest = eqx.partition(without_draws(functions), eqx.is_array)
+    shape = jax.ShapeDtypeStruct((PROBE_ROWS, *x.shape[1:]), x.dtype)
+    leaves, treedef = jax.tree.flatten((functions, shape))
+    kinds = tuple(_struct(leaf, leaf.shape) if _has_shape(leaf) else leaf for leaf in leaves)
+    try:
+        hash((treedef, kinds))
+    except TypeError:
+        return _measured.__wrapped__(treedef, kinds)
+    return _measured(treedef, kinds, tuple(map(type, kinds)), jax.dtypes.canonicalize_dtype(np.float64))
+
+
+@functools.lru_cache(maxsize=64)
+def _measured(treedef: Any, kinds: tuple[Any, ...], *key: Any) -> Workload:
+    functions, rows = jax.tree.unflatten(treedef, kinds)
+    arrays, rest = eqx.partition(without_draws(functions), _has_shape)
     static: list[PyTree] = []
 
-    def outputs(arrays: PyTree, draw: PyTree, x: Any) -> PyTree:
+    def outputs(arrays: PyTree, draw: PyTree, x: Any) -> tuple[PyTree, Any]:
         result = eqx.combine(arrays, rest).distribution(draw, x)
         found, other = eqx.partition(result, eqx.is_array)
         static.append(other)
-        return found
+        return found, getattr(result, "class_logits", None)
 
     one = jax.tree.map(lambda leaf: _struct(leaf, (1, *leaf.shape[1:])), functions.draws)
-    one = jax.eval_shape(functions.prepare, one)
+    one = jax.eval_shape(lambda arrays, draws: eqx.combine(arrays, rest).prepare(draws), arrays, one)
     one = jax.tree.map(lambda leaf: _struct(leaf, leaf.shape[1:]), one)
-    rows = jax.ShapeDtypeStruct((PROBE_ROWS, *x.shape[1:]), x.dtype)
-    jaxpr, shapes = jax.make_jaxpr(outputs, return_shape=True)(arrays, one, rows)
+    jaxpr, (shapes, logits) = jax.make_jaxpr(outputs, return_shape=True)(arrays, one, rows)
     return Workload(
         sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(one)),
-        max(math.prod(x.shape[1:]), _numbers_per_row(jaxpr.jaxpr)),
+        max(math.prod(rows.shape[1:]), _numbers_per_row(jaxpr.jaxpr)),
         eqx.combine(shapes, static[-1]),
         tuple(leaf.shape[:1] == (PROBE_ROWS,) for leaf in jax.tree.leaves(shapes)),
+        0 if logits is None else logits.shape[-1],
     )
+
+
+def _has_shape(leaf: Any) -> bool:
+    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
 
 
 def without_draws(functions: AbstractFunctions) -> Any:

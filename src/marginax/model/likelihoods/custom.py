@@ -7,15 +7,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Num
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Num, PRNGKeyArray
 
 from marginax.files import register
 from marginax.model.likelihoods.abstract import AbstractLikelihood, NormalNoise, Unknowns
 from marginax.model.outcome import Outcome
+from marginax.model.tabulated import tabulate
 
 
 class CustomOutput(eqx.Module):
-    """The conditional distribution of a custom likelihood: it can do what the user's functions can."""
+    """The conditional distribution of a custom likelihood: by the user's functions, or by integrating the density."""
 
     outcome: ClassVar[Outcome] = Outcome.REAL
     output: Float[Array, "*n k"]
@@ -30,21 +32,61 @@ class CustomOutput(eqx.Module):
         flat = jnp.broadcast_to(standard, (*dims, standard.shape[-1])).reshape(-1, standard.shape[-1])
         if self.likelihood.scalar_target:
             flat = flat[:, 0]
-        result = jax.vmap(self.likelihood.log_prob_function)(self.output.reshape(-1, self.output.shape[-1]), flat)
+        result = jax.vmap(self.likelihood.log_prob_function)(self._outputs, flat)
         jacobian = jnp.sum(jnp.log(jnp.broadcast_to(jnp.abs(self.factor), standard.shape[-1:])))
         return result.reshape(*dims, 1) - jacobian
 
-    def affine(self, shift: Array, factor: Array) -> "CustomOutput":
+    def cdf(self, value: ArrayLike) -> Float[Array, "*n 1"]:
+        """Probability of a target at most this large."""
+        dims = self.output.shape[:-1]
+        standard = jnp.broadcast_to((value - self.shift) / self.factor, (*dims, 1)).reshape(-1)
+
+        def one(each: tuple[Array, Array]) -> Array:
+            output, y = each
+            return tabulate(self._density(output), y.dtype, self.likelihood.support).below(y)
+
+        below = jax.lax.map(one, (self._outputs, standard)).reshape(*dims, 1)  # tables of all rows would fill memory
+        return jnp.where(self.factor > 0, below, 1 - below)
+
+    def sample(self, key: PRNGKeyArray) -> Float[Array, "*n d"]:
+        """Draw a target: by the user's function, or by inverting the distribution function."""
+        outputs = self._outputs
+        given = self.likelihood.sample_function
+        if given is not None:
+            drawn = jax.vmap(given)(outputs, jax.random.split(key, len(outputs)))
+        else:
+            uniform = jax.random.uniform(key, (len(outputs),), outputs.dtype)
+            support = self.likelihood.support
+            drawn = jax.lax.map(
+                lambda each: tabulate(self._density(each[0]), each[1].dtype, support).quantile(each[1]),
+                (outputs, uniform),
+            )
+        return self.shift + self.factor * drawn.reshape(*self.output.shape[:-1], -1)
+
+    def affine(self, shift: ArrayLike, factor: ArrayLike) -> "CustomOutput":
         """The distribution of shift + factor * y."""
-        return CustomOutput(self.output, shift + factor * self.shift, factor * self.factor, self.likelihood)
+        factor = jnp.asarray(factor)
+        return CustomOutput(
+            self.output, jnp.asarray(shift) + factor * self.shift, factor * self.factor, self.likelihood
+        )
+
+    @property
+    def _outputs(self) -> Float[Array, "m k"]:
+        return self.output.reshape(-1, self.output.shape[-1])
+
+    def _density(self, output: Array) -> Callable[[Array], Array]:
+        if not self.likelihood.scalar_target:
+            raise NotImplementedError(
+                "a Custom likelihood of vectors has no distribution function, and samples only with sample_function="
+            )
+        return jax.vmap(lambda y: self.likelihood.log_prob_function(output, y))
 
     def _call(self, name: str) -> Array:
         function = getattr(self.likelihood, name)
         if function is None:
             raise AttributeError(f"this likelihood has no {name}: pass {name}= to mx.likelihoods.Custom")
-        dims = self.output.shape[:-1]
-        values = jax.vmap(function)(self.output.reshape(-1, self.output.shape[-1]))
-        return values.reshape(*dims, -1)
+        values = jax.vmap(function)(self._outputs)
+        return values.reshape(*self.output.shape[:-1], -1)
 
     @property
     def mean(self) -> Array:
@@ -66,16 +108,27 @@ class Custom(AbstractLikelihood):
         mean_function: output -> mean of y, needed for `prediction.mean`.
         variance_function: output -> variance of y, needed for `prediction.aleatoric`.
         scalar_target: whether y of one example is a scalar (default) or a vector.
+        sample_function: (output, key) -> a draw of y. Where there is none, scalars are drawn by integrating the density
+            numerically, as are quantiles and distribution functions; vectors are not.
+        support: where y can be, in the units of the model; say so where the density jumps to zero, as in (0, jnp.inf).
 
     >>> cauchy = Custom(lambda f, y: -jnp.log(jnp.pi * (1 + (y - f[0]) ** 2)))
     >>> print(cauchy.log_prob(jnp.zeros((2, 1)), jnp.zeros(2), {}).round(3))
     [-1.145 -1.145]
+    >>> print(cauchy.distribution(jnp.zeros((1, 1)), {}).cdf(1.0).round(3))
+    [[0.75]]
     """
 
     log_prob_function: Callable[[Array, Array], Array]
     mean_function: Callable[[Array], Array] | None = None
     variance_function: Callable[[Array], Array] | None = None
     scalar_target: bool = True
+    sample_function: Callable[[Array, PRNGKeyArray], Array] | None = None
+    support: tuple[float, float] = (-jnp.inf, jnp.inf)
+
+    def __check_init__(self):
+        if not self.support[0] < self.support[1]:
+            raise ValueError(f"support must be (lowest, highest) with lowest < highest, got {self.support}")
 
     def num_targets(self, output_size: int) -> int:
         """Unknown in general; only the user's function can tell."""
