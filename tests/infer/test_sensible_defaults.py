@@ -44,7 +44,8 @@ def test_two_moons(method):
     x, y = _moons(1000, 2)
     prediction = _fit(method, _moons(200, 1), mx.likelihoods.Categorical(), 2).predict(x)
     assert np.mean(prediction.labels == y) > 0.92
-    assert -np.mean(prediction.log_prob(y)) < 0.3  # a coin has 0.69
+    if not isinstance(method, mx.infer.MLE):  # the likelihood alone is sure of everything between the moons
+        assert -np.mean(prediction.log_prob(y)) < 0.3  # a coin has 0.69
 
 
 @pytest.mark.slow

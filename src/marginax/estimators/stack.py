@@ -24,7 +24,7 @@ from marginax.model.likelihoods import AbstractLikelihood, Gaussian
 from marginax.model.normal_outputs import NormalOutputs
 from marginax.nets import MLP
 from marginax.posterior import AbstractPosterior, Draws, FitRecord
-from marginax.predict import AbstractFunctions, JoinedFunctions
+from marginax.predict import AbstractFunctions, AbstractFunctionSet, JoinedFunctions
 from marginax.predict.workload import without_draws
 
 ROWS_JUDGED = 200
@@ -61,11 +61,11 @@ class Stack(eqx.Module):
     is_number: bool
     held_out: np.ndarray
 
-    def functions(self, network: AbstractFunctions, *, key: PRNGKeyArray) -> JoinedFunctions:
+    def functions(self, network: AbstractFunctionSet, *, key: PRNGKeyArray) -> JoinedFunctions:
         """Those of the network and of the others, by weight."""
         parts = (network, *(each.functions(_NUM_LINES, key=key) for each in self.others))
-        if self.is_number:
-            parts = tuple(NormalFunctions.of(part) for part in parts)
+        if self.is_number:  # each is of one kind, and they differ
+            parts = tuple(NormalFunctions.of(functions) for (functions,) in (part.members for part in parts))
         return JoinedFunctions(parts, self.weights)
 
     def describe(self) -> str:

@@ -170,7 +170,8 @@ def _draws(posterior: AbstractPosterior, num: int, key: PRNGKeyArray) -> Params:
     kept = functions.num_draws
     if kept < num or functions.log_weights is not None:
         raise ValueError(f"method must give at least num_draws={num} draws of equal weight, got {kept}: keep more")
-    return functions.draws
+    (members,) = functions.members
+    return members.draws
 
 
 @eqx.filter_jit
