@@ -161,7 +161,7 @@ def test_dates_are_read_in_the_order_that_fits(tmp_path, dates, second):
     text = "day,y\n" + "".join(f"{date},{i}.5\n" for i, date in enumerate(dates))
     table = read_table(_write(tmp_path, text), "y")
     assert table.x["day"].iloc[1] == np.datetime64(second)
-    assert any("days since 1970" in note for note in table.notes)
+    assert any("holds dates" in note for note in table.notes)
 
 
 def test_dates_that_could_be_either_are_said(tmp_path):

@@ -69,7 +69,7 @@ def fit(
         rows = f"{held_out.sum():,} of {len(held_out):,} rows, chosen at random with seed {seed}, are held out."
         output.note(f"Predicting {target!r} ({found.task}); {rows}")
         command = shlex.join(["marginax", *sys.argv[1:]])
-        kept = HeldOut(found.x[held_out], found.y[held_out], target, command, data.name, level)
+        kept = HeldOut(found.x[held_out], found.y[held_out], target, command, data.name, level, found.written)
         kept.save(directory)
         clock.note("start")
         try:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import equinox as eqx
 import numpy as np
 
 from marginax._extras import require
+from marginax.data.written import AbstractWritten
 from marginax.files import RunDirectory, register
 
 Frame = Any  # of pandas
@@ -37,6 +39,7 @@ class HeldOut:
         command: what was typed.
         source: name of the file of data.
         level: probability of intervals.
+        written: how the texts of the table were read as numbers and dates, by column.
     """
 
     x: Frame
@@ -45,6 +48,7 @@ class HeldOut:
     command: str
     source: str
     level: float
+    written: Mapping[str, AbstractWritten] = dataclasses.field(default_factory=dict)
 
     def save(self, directory: Path) -> None:
         """Write to a new or empty directory."""
@@ -53,6 +57,7 @@ class HeldOut:
                 "x": [to_column(name, self.x[name]) for name in self.x.columns],
                 "y": to_column(self.target, self.y),
                 "about": {"command": self.command, "source": self.source, "level": self.level},
+                "written": dict(self.written),
             }
         )
 
@@ -73,7 +78,8 @@ class HeldOut:
         target = setup.get("y")
         x = pd.DataFrame({column.name: from_column(column) for column in setup.get("x")})
         y = pd.Series(from_column(target), name=target.name)
-        return cls(x=x, y=y, target=target.name, **setup.get("about"))
+        written = setup.get("written") if "written" in setup else {}  # runs of earlier versions have none
+        return cls(x=x, y=y, target=target.name, written=written, **setup.get("about"))
 
 
 def to_column(name: str, values: Frame) -> Column:

@@ -34,7 +34,7 @@ def predict(
 
         kept = HeldOut.load(run)
         estimator = _load(run)
-        found = read_table(data)
+        found = read_table(data, written=kept.written)
         rows = found.select(estimator.feature_names_in_)
         others = found.x.drop(columns=[*rows.columns, *({kept.target} & set(found.x.columns))])  # who the rows are
         parts = []
@@ -71,7 +71,7 @@ def evaluate(
 
         kept = HeldOut.load(run)
         estimator = _load(run)
-        found = read_table(data)
+        found = read_table(data, written=kept.written)
         x, y = found.select(estimator.feature_names_in_), found.select([kept.target])[kept.target]
         missing = y.isna()
         if missing.any():

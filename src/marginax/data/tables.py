@@ -5,7 +5,7 @@ import difflib
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from marginax._extras import require
 from marginax.data.dialect import SEPARATORS, Dialect, find_dialect
+from marginax.data.written import AbstractWritten, WrittenDate, example_of, find_written, read_texts
 from marginax.files import FileError
 
 __all__ = ["Table", "read_table"]
@@ -23,8 +24,6 @@ TASKS = ("regression", "classification")
 _FEW_VALUES = 10  # whole numbers with at most so many different values are taken for classes
 _MANY_CLASSES = 100
 _MANY_ROWS = 50  # fewer texts may all be different by chance
-_MOSTLY = 0.9
-_DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})([T ]\d{1,2}:\d{2}\S*)?")
 _ROW_NUMBER = re.compile(r"(?i)id|index|row|unnamed: 0|column 1")
 
 
@@ -37,12 +36,14 @@ class Table:
         y: the target, a Series, or None if none was asked for.
         task: "regression" or "classification", or None without a target.
         notes: what was found and decided, in sentences.
+        written: how texts that are numbers or dates are written, by column; for `read_table(new, written=...)`.
     """
 
     x: Frame
     y: Series
     task: str | None
     notes: tuple[str, ...]
+    written: Mapping[str, AbstractWritten] = dataclasses.field(default_factory=dict)
 
     def select(self, names: Any) -> Frame:
         """The inputs with these names, in this order, as a fitted estimator wants them (`feature_names_in_`)."""
@@ -61,11 +62,13 @@ def read_table(
     separator: str | None = None,
     encoding: str | None = None,
     decimal: str | None = None,
+    written: Mapping[str, AbstractWritten] | None = None,
 ) -> Table:
     r"""Read a table from a text file.
 
     Separator (comma, semicolon, tab, bar, spaces), encoding (UTF-8, UTF-16, Windows), decimal commas and a missing
-    header are found by looking. Columns of texts that are dates become dates; "?", "NA" and the like are missing.
+    header are found by looking. Columns of texts that are dates become dates, and those that are numbers with marks
+    ("$1,234.50", "12%", "12 km", the same marks in all rows) become numbers; "?", "NA" and the like are missing.
 
     With a target, what cannot be learned from is left out with a warning: rows without a target, columns that are
     constant, and texts that differ in every row. A target of texts, or of few different whole numbers, is a class,
@@ -79,6 +82,7 @@ def read_table(
         separator: in place of the one found.
         encoding: in place of the one found.
         decimal: decimal mark in place of the one found.
+        written: `written` of a table that was read before, so that texts are read in the same way.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
@@ -110,13 +114,13 @@ def read_table(
             raise ValueError(f"{what} {name!r} is no column of {path}{near}; it has {shown}")
     if target in ignore:
         raise ValueError(f"ignore must not hold the target, got {target!r}")
-    frame = _convert(frame.drop(columns=list(ignore)), notes)
+    frame, found = _convert(frame.drop(columns=list(ignore)), dialect.decimal, written or {}, notes)
     if target is None:
-        return Table(frame, None, None, tuple(notes))
+        return Table(frame, None, None, tuple(notes), found)
     frame = _with_target(frame, target)
     y, task = _target(frame[target], task, notes)
     x = _informative(frame.drop(columns=target), notes)
-    return Table(x, y, task, tuple(notes))
+    return Table(x, y, task, tuple(notes), found)
 
 
 def _read(path: Path, dialect: Dialect) -> Frame:
@@ -157,56 +161,27 @@ def _names(path: Path, dialect: Dialect) -> list[str]:
     return names
 
 
-def _convert(frame: Frame, notes: list[str]) -> Frame:
-    """Texts that are dates or, but for a few, numbers."""
+def _convert(frame: Frame, decimal: str, known: Mapping[str, AbstractWritten], notes: list[str]) -> tuple[Frame, Any]:
+    """Texts that are dates or, but for a few, numbers; and how they are written."""
     pd = require("pandas")
 
     columns: dict[Any, Any] = {}
+    found: dict[str, AbstractWritten] = {}
     for name in frame.columns:
         column = columns[name] = frame[name]
-        present = column.dropna()
-        if pd.api.types.is_numeric_dtype(column.dtype) or pd.api.types.is_bool_dtype(column.dtype) or not len(present):
+        if pd.api.types.is_numeric_dtype(column.dtype) or pd.api.types.is_bool_dtype(column.dtype):
             continue
-        example = _DATE.fullmatch(str(present.iloc[0]).strip())
-        if example is not None and (dates := _dates(column, example)) is not None:
-            columns[name], order = dates
-            notes.append(f"Column {name!r} holds dates ({order}); they count as days since 1970.")
+        written = known.get(name)
+        if written is None or not written.read(column).notna().any():
+            written = find_written(column, decimal)
+        if written is None:
             continue
-        numbers: Any = pd.to_numeric(column, errors="coerce")
-        lost = present[numbers[present.index].isna()]
-        if len(lost) <= (1 - _MOSTLY) * len(present):
-            columns[name] = numbers
-            warnings.warn(
-                f"column {name!r} holds numbers but for {len(lost)} values, such as {str(lost.iloc[0])!r:.40}: "
-                "they count as missing",
-                stacklevel=3,
-            )
-    return pd.DataFrame(columns)
-
-
-def _dates(column: Series, example: re.Match[str]) -> tuple[Series, str] | None:
-    """Dates as the first one is written, and in which order; None if the others are not."""
-    pd = require("pandas")
-
-    date, time = example[1], example[2] or ""
-    mark = next(character for character in date if not character.isdigit())
-    clock = "" if not time else f"{time[0]}%H:%M" + (":%S" if time.count(":") == 2 else "")
-    if date.index(mark) == 4:
-        orders = {"year, month, day": "ISO8601" if mark == "-" else f"%Y{mark}%m{mark}%d{clock}"}
-    else:
-        orders = {"day, month, year": f"%d{mark}%m{mark}%Y{clock}", "month, day, year": f"%m{mark}%d{mark}%Y{clock}"}
-        if mark == "/":
-            orders = dict(reversed(orders.items()))
-    found: list[tuple[Series, str]] = []
-    for order, form in orders.items():
-        try:
-            dates: Any = pd.to_datetime(column, format=form, utc=True)
-            found.append((dates.dt.tz_localize(None), order))
-        except (ValueError, pd.errors.OutOfBoundsDatetime):
-            continue
-    if len(found) == 2 and mark == "/":
-        warnings.warn(f"column {column.name!r}: dates such as {date!r} are read as {found[0][1]}", stacklevel=4)
-    return found[0] if found else None
+        columns[name], found[name] = read_texts(column, written, name, stacklevel=4), written
+        if isinstance(written, WrittenDate):
+            notes.append(f"Column {name!r} holds dates ({written.order}).")
+        elif example := example_of(column, written):
+            notes.append(f"Column {name!r} holds numbers: {example}.")
+    return pd.DataFrame(columns), found
 
 
 def _with_target(frame: Frame, target: str) -> Frame:

@@ -9,6 +9,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from marginax.data import Arrays
 from marginax.estimators.estimator import BayesianEstimator, as_seed
+from marginax.estimators.targets import check_labels
 from marginax.model.likelihoods import AbstractLikelihood, Categorical
 from marginax.model.outcome import Outcome
 
@@ -76,6 +77,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         return places
 
     def _check_targets(self, y: Any) -> np.ndarray:
+        check_labels(y)
         labels = column_or_1d(y, warn=True)
         assert_all_finite(labels, input_name="y", estimator_name=type(self).__name__)
         check_classification_targets(labels)

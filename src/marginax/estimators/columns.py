@@ -1,6 +1,5 @@
 """Columns of a table as the numbers that a network sees, and what is needed to do it again."""
 
-import datetime
 import warnings
 from typing import Any
 
@@ -14,11 +13,13 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from marginax._extras import require
 from marginax.data.scaling import far_values, moments_of, warn_of_far_values
+from marginax.data.written import AbstractWritten, read_texts
+from marginax.estimators.calendar import cycles_of, encode_cycles, names_of_cycles
+from marginax.estimators.kinds import MAX_CATEGORIES, kind_of, written_as
 from marginax.files import register
 
 Frame = Any  # of pandas, whose own types say too little
 Series = Any
-MAX_CATEGORIES = 50
 MISSING = "(missing)"
 NUM_TYPICAL = 16
 _FARTHEST = 10.0  # standard deviations to which values are drawn in that lie far from all others
@@ -30,10 +31,12 @@ class ColumnEncoder(eqx.Module):
     """How each column becomes numbers, by ordinary scikit-learn transformers.
 
     Numbers are standardised; missing ones become 0, the mean, and a column of 0 and 1 says where they were. Texts,
-    booleans apart, are one-hot encoded, up to 50 values; values that are rare or were never seen are all zeros, and a
-    missing text is a value of its own. Dates are numbers: days since 1970. Columns with nothing in them, and texts that
-    differ in every one of more than 50 rows, are left out with a warning. A column in which a few values lie far from
-    all others is scaled by its middle, and those values are drawn in, with a warning.
+    booleans apart, are one-hot encoded, up to 50 values; values that are rare or were never seen are all zeros, and
+    a missing text is a value of its own. Texts that are numbers with marks ("$1,234.50", "12 km") or dates are read
+    as such, with a warning. Dates are days since 1970, and cycles: the hour of the day, the weekday and the season,
+    as sine and cosine, where the rows cover them. Columns with nothing in them, and texts that differ in every one
+    of more than 50 rows, are left out with a warning. A column in which a few values lie far from all others is
+    scaled by its middle, and those values are drawn in, with a warning.
 
     What is missing in a new row and never was in training, or was never seen there, is unknown: `encode_unknown` puts
     several training values in its place, over which predictions are averaged.
@@ -60,6 +63,8 @@ class ColumnEncoder(eqx.Module):
         limits: how far from 0 the columns of numbers and dates may lie once they are scaled.
         typical: of each column of numbers and dates, values that divide those of training into equal parts.
         shares: of each column of texts, how often each of its categories occurs in training.
+        written: of each column, how its texts are read as numbers or dates, if they are.
+        cycles: of each column of numbers and dates, the cycles of the calendar that are learned from.
     """
 
     names: tuple[str, ...]
@@ -71,13 +76,19 @@ class ColumnEncoder(eqx.Module):
     limits: Float[np.ndarray, " k"] | None = None
     typical: Float[np.ndarray, "k q"] | None = None
     shares: tuple[tuple[float, ...], ...] | None = None
+    written: tuple[AbstractWritten | None, ...] | None = None
+    cycles: tuple[tuple[str, ...], ...] | None = None
 
     @classmethod
     def fit(cls, table: Frame) -> "ColumnEncoder":
         """Look at the training rows."""
         names = tuple(map(str, table.columns))
-        kinds = [_kind(table.iloc[:, i]) for i in range(table.shape[1])]
-        plain = _plain(table, names, tuple(kinds))
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"X has several columns named {', '.join(map(repr, twice))}: give each a name of its own")
+        columns = [table.iloc[:, i] for i in range(table.shape[1])]
+        written = tuple(written_as(column, name) for column, name in zip(columns, names, strict=True))
+        kinds = [kind_of(*each) for each in zip(columns, names, written, strict=True)]
+        plain = _plain(table, names, tuple(kinds), written)
         for i, kind in enumerate(kinds):
             reason = None if kind == "left out" else _useless(plain[str(i)], kind)
             if reason is not None:
@@ -92,7 +103,11 @@ class ColumnEncoder(eqx.Module):
         mean, scale, limits = (np.array([each[k] for each in found], np.float64) for k in range(3))
         typical = np.array([each[3] for each in found], np.float64).reshape(len(numbers), NUM_TYPICAL)
         has_missing = tuple(bool(plain[str(i)].isna().any()) for i in numbers)
-        return cls(names, tuple(kinds), mean, scale, has_missing, categories, limits, typical, shares)
+        dates = [kinds[i] == "date" and not _is_duration(columns[i]) for i in numbers]
+        cycles = tuple(
+            cycles_of(plain[str(i)].to_numpy()) if is_date else () for i, is_date in zip(numbers, dates, strict=True)
+        )
+        return cls(names, tuple(kinds), mean, scale, has_missing, categories, limits, typical, shares, written, cycles)
 
     @property
     def names_out(self) -> tuple[str, ...]:
@@ -104,17 +119,19 @@ class ColumnEncoder(eqx.Module):
         ]
         for i, values in zip(texts, self.categories, strict=True):
             names += [f"{self.names[i]}={value}" for value in values]
+        for i, cycles in zip(numbers, self.cycles or [()] * len(numbers), strict=True):
+            names += names_of_cycles(self.names[i], cycles)
         return tuple(names)
 
     def encode(self, table: Frame) -> Float[np.ndarray, "n d"]:
         """Rows as numbers; the unknown are 0."""
-        return self._encode(_plain(table, self.names, self.kinds))
+        return self._encode(_plain(table, self.names, self.kinds, self.written))
 
     def encode_unknown(self, table: Frame) -> Float[np.ndarray, "n q d"] | None:
         """Every row several times, with other training values in place of what is unknown; None if nothing is."""
         if self.typical is None or self.shares is None:  # stored by an older version
             return None
-        plain = _plain(table, self.names, self.kinds)
+        plain = _plain(table, self.names, self.kinds, self.written)
         numbers, texts = _places(self.kinds)
         rng = np.random.default_rng(0)
         draws: dict[str, tuple[np.ndarray, list[np.ndarray]]] = {}
@@ -140,7 +157,10 @@ class ColumnEncoder(eqx.Module):
         if self.limits is not None:
             first = encoded[:, : len(self.limits)]
             np.clip(first, -self.limits, self.limits, out=first)
-        return encoded
+        numbers, _ = _places(self.kinds)
+        pairs = zip(numbers, self.cycles or [()] * len(numbers), strict=True)
+        turns = [encode_cycles(plain[str(i)].to_numpy(), cycles) for i, cycles in pairs if cycles]
+        return np.concatenate([encoded, *turns], axis=1)
 
     def _fitted(self) -> ColumnTransformer:
         """The transformer, fitted to two rows from which it learns the same, then given the exact moments."""
@@ -172,27 +192,9 @@ def _transformer(numbers: list[int], texts: list[int], categories: tuple[tuple[s
     return ColumnTransformer([part for part in parts if part[2]])
 
 
-def _kind(column: Series) -> str:
-    types = require("pandas.api.types")
-
-    dtype = column.dtype
-    if types.is_datetime64_any_dtype(dtype) or types.is_timedelta64_dtype(dtype):
-        return "date"
-    if types.is_bool_dtype(dtype) or types.is_numeric_dtype(dtype):
-        return "number"
-    present = column.dropna()
-    if not len(present):
-        return "number"
-    if types.is_object_dtype(dtype):
-        if all(isinstance(value, datetime.date) for value in present):
-            return "date"
-        if not any(isinstance(value, str) for value in present):
-            present.to_numpy().astype(np.float64)  # what is neither text nor number ends here
-            return "number"
-    return "text"
-
-
-def _plain(table: Frame, names: tuple[str, ...], kinds: tuple[str, ...]) -> Frame:
+def _plain(
+    table: Frame, names: tuple[str, ...], kinds: tuple[str, ...], written: tuple[AbstractWritten | None, ...] | None
+) -> Frame:
     """Columns named by their positions, with numbers as float64 and texts as strings."""
     pd = require("pandas")
 
@@ -200,6 +202,8 @@ def _plain(table: Frame, names: tuple[str, ...], kinds: tuple[str, ...]) -> Fram
     for i, kind in enumerate(kinds):
         if kind != "left out":
             column = table.iloc[:, i]
+            if written is not None and (way := written[i]) is not None:
+                column = read_texts(column, way, names[i])
             columns[str(i)] = _texts(column) if kind == "text" else _numbers(column, names[i], kind)
     return pd.DataFrame(columns)
 
@@ -215,8 +219,6 @@ def _numbers(column: Series, name: str, kind: str) -> Float[np.ndarray, " n"]:
         else:
             values = column.to_numpy(np.float64, na_value=np.nan)
     except (ValueError, TypeError, pd.errors.OutOfBoundsDatetime) as error:
-        if isinstance(error, TypeError) and "argument must be" in str(error):
-            raise
         raise ValueError(f"column {name!r} of X must hold a {kind} in each row, as it did in fit: {error}") from None
     if np.isinf(values).any():
         raise ValueError(f"Input X contains infinity or a value too large for dtype('float64') (column {name!r})")
@@ -234,6 +236,10 @@ def _days(column: Series) -> Float[np.ndarray, " n"]:
         column = pd.to_datetime(column, utc=True).dt.tz_localize(None)
         column = column - pd.Timestamp(0)
     return column.to_numpy() / _DAY
+
+
+def _is_duration(column: Series) -> bool:
+    return require("pandas.api.types").is_timedelta64_dtype(column.dtype)
 
 
 def _texts(column: Series) -> np.ndarray:

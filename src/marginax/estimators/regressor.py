@@ -8,6 +8,7 @@ from sklearn.utils import check_array
 
 from marginax.data import Arrays, Scaling, moments_of, warn_of_far_values
 from marginax.estimators.estimator import BayesianEstimator, as_seed
+from marginax.estimators.targets import check_numbers
 from marginax.model.likelihoods import AbstractLikelihood, FromNetwork, Gaussian
 from marginax.model.outcome import Outcome
 
@@ -87,6 +88,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         return tags
 
     def _check_targets(self, y: Any) -> np.ndarray:
+        check_numbers(y)
         return check_array(y, ensure_2d=False, dtype="float64", input_name="y", estimator=self)
 
     def _prepare(self, x: np.ndarray, targets: np.ndarray) -> tuple[Arrays, AbstractLikelihood, int]:

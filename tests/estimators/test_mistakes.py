@@ -1,0 +1,77 @@
+"""What people pass by mistake is refused at once, by a sentence that names the argument and the place."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from marginax.estimators import BayesianClassifier, BayesianRegressor
+
+X = np.arange(12.0).reshape(6, 2)
+NUMBERS = np.arange(6.0)
+LABELS = np.array(["a", "b"] * 3)
+
+
+def _object(*values):
+    found = np.empty(len(values), object)
+    found[:] = values
+    return found
+
+
+def _frame(column):
+    return pd.DataFrame({"a": NUMBERS, "b": column})
+
+
+MISTAKES = {
+    "texts for a regressor": (BayesianRegressor, X, LABELS, "y must hold numbers, got texts such as 'a'"),
+    "texts among numbers": (BayesianRegressor, X, _object(1, 2, "red", 4, 5, 6), "got texts such as 'red'"),
+    "a gap among numbers": (BayesianRegressor, X, [1, 2, np.nan, 4, 5, 6], "y contains NaN: 1 of 6 .* place 2"),
+    "None among numbers": (BayesianRegressor, X, [1, 2, None, 4, 5, 6], "y contains NaN: 1 of 6 .* place 2"),
+    "complex numbers": (BayesianRegressor, X, NUMBERS + 1j, "y must hold real numbers"),
+    "lists as numbers": (BayesianRegressor, X, _object(1, [2], 3, 4, 5, 6), "y must hold .* got list in row 1"),
+    "three axes": (BayesianRegressor, X, np.zeros((6, 2, 2)), r"y must have shape \(n,\) or \(n, outputs\)"),
+    "rows of several lengths": (BayesianRegressor, X, [[1], [1, 2], [1], [1], [1], [1]], "y must hold one number"),
+    "mixed labels": (
+        BayesianClassifier,
+        X,
+        _object("a", 1, "a", 1, "a", 1),
+        "y must hold labels of one kind.* 'a' .* 1",
+    ),
+    "a gap among labels": (BayesianClassifier, X, _object("a", "b", None, "a", "b", "a"), "y contains NaN: 1 of 6"),
+    "a missing label of pandas": (BayesianClassifier, X, pd.Series([*LABELS[:5], pd.NA]), "y contains NaN: 1 of 6"),
+    "two columns of labels": (BayesianClassifier, X, np.zeros((6, 2), int), "y should be a 1d array"),
+    "dicts as labels": (
+        BayesianClassifier,
+        X,
+        _object("a", {}, "b", "a", "b", "a"),
+        "y must hold .* got dict in row 1",
+    ),
+    "complex labels": (BayesianClassifier, X, NUMBERS + 1j, "y must hold real numbers or labels"),
+    "numbers as classes": (BayesianClassifier, X, NUMBERS / 7, "Unknown label type: continuous"),
+    "lists in X": (BayesianRegressor, _frame(_object([1], 2, 3, 4, 5, 6)), NUMBERS, "column 'b' of X .* list in row 0"),
+    "dicts in X": (BayesianRegressor, _frame(_object(1, {}, 3, 4, 5, 6)), NUMBERS, "column 'b' of X .* dict in row 1"),
+    "complex X": (BayesianRegressor, _frame(NUMBERS + 1j), NUMBERS, "column 'b' of X must hold real numbers"),
+    "a complex array": (BayesianRegressor, X + 1j, NUMBERS, "Complex data not supported"),
+    "infinite X": (BayesianRegressor, _frame([1, 2, np.inf, 4, 5, 6]), NUMBERS, "X contains infinity .* 'b'"),
+    "equal names": (BayesianRegressor, pd.DataFrame(X, columns=["a"] * 2), NUMBERS, "unique column names.*\n- 'a' 2"),
+    "equal numbers as names": (BayesianRegressor, pd.DataFrame(X, columns=[7, 7]), NUMBERS, "columns named '7'"),
+    "fewer targets": (BayesianRegressor, X, NUMBERS[:4], "inconsistent numbers of samples"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_named(name):
+    kind, x, y, message = MISTAKES[name]
+    with pytest.raises((ValueError, TypeError), match=message) as caught:
+        kind(method="map").fit(x, y)
+    assert len(str(caught.value)) < 300
+
+
+def test_a_list_in_a_new_row_is_named():
+    fitted = BayesianRegressor(method="map", hidden=()).fit(_frame(NUMBERS), NUMBERS)
+    with pytest.raises(ValueError, match="column 'b' of X must hold a number in each row"):
+        fitted.predict(_frame(_object([1], 2, 3, 4, 5, 6)))
+
+
+def test_numbers_as_texts_and_objects_are_numbers():
+    for y in (NUMBERS.astype(object), NUMBERS.astype(str), pd.Series(NUMBERS, dtype="Float64")):
+        assert BayesianRegressor(method="map", hidden=()).prepare(X, y)[1].y.shape == (6,)
