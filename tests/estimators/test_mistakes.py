@@ -52,7 +52,8 @@ MISTAKES = {
     "complex X": (BayesianRegressor, _frame(NUMBERS + 1j), NUMBERS, "column 'b' of X must hold real numbers"),
     "a complex array": (BayesianRegressor, X + 1j, NUMBERS, "Complex data not supported"),
     "infinite X": (BayesianRegressor, _frame([1, 2, np.inf, 4, 5, 6]), NUMBERS, "X contains infinity .* 'b'"),
-    "equal names": (BayesianRegressor, pd.DataFrame(X, columns=["a"] * 2), NUMBERS, "unique column names.*\n- 'a' 2"),
+    "equal names": (BayesianRegressor, pd.DataFrame(X, columns=["a"] * 2), NUMBERS, "several columns named 'a'"),
+    "equal numbers as names": (BayesianRegressor, pd.DataFrame(X, columns=[7, 7]), NUMBERS, "columns named '7'"),
     "fewer targets": (BayesianRegressor, X, NUMBERS[:4], "inconsistent numbers of samples"),
 }
 

@@ -98,7 +98,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
 
     def encode_labels(self, y: Any) -> np.ndarray:
         """Classes as positions in `classes_`, which is how `predict_distribution(X).log_prob` takes them."""
-        labels = np.asarray(y)
+        labels = np.asarray(column_or_1d(y))
         places = np.minimum(np.searchsorted(self.classes_, labels), len(self.classes_) - 1)
         if unknown := sorted({str(label) for label in labels[self.classes_[places] != labels]}):
             raise ValueError(f"y holds classes that were not in the training data: {', '.join(unknown[:5])}")

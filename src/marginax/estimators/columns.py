@@ -82,6 +82,7 @@ class ColumnEncoder(eqx.Module):
     @classmethod
     def fit(cls, table: Frame) -> "ColumnEncoder":
         """Look at the training rows."""
+        check_names(table)
         names = tuple(map(str, table.columns))
         columns = [table.iloc[:, i] for i in range(table.shape[1])]
         written = tuple(written_as(column, name) for column, name in zip(columns, names, strict=True))
@@ -175,6 +176,13 @@ class ColumnEncoder(eqx.Module):
         return fitted
 
 
+def check_names(table: Frame) -> None:
+    """Raise if two columns have one name."""
+    names = [str(name) for name in table.columns]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"X has several columns named {', '.join(map(repr, twice))}: give each a name of its own")
+
+
 def _places(kinds: tuple[str, ...]) -> tuple[list[int], list[int]]:
     """Positions of the columns of numbers and of texts."""
     numbers = [i for i, kind in enumerate(kinds) if kind in ("number", "date")]
@@ -214,6 +222,8 @@ def _numbers(column: Series, name: str, kind: str) -> Float[np.ndarray, " n"]:
             values = _days(column)
         elif column.dtype == object:
             values = np.where(column.isna(), np.nan, column.to_numpy(object)).astype(np.float64)
+        elif column.dtype.kind in "mM":  # which pandas would count in nanoseconds
+            raise ValueError(f"got {column.dtype}")
         else:
             values = column.to_numpy(np.float64, na_value=np.nan)
     except (ValueError, TypeError, pd.errors.OutOfBoundsDatetime) as error:

@@ -3,7 +3,7 @@
 import abc
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from marginax._compilation import use_compilation_cache
 from marginax._extras import require
 from marginax.data import Arrays
 from marginax.estimators.choice import Budget, choose_method, choose_stack, method_named
-from marginax.estimators.columns import ColumnEncoder
+from marginax.estimators.columns import ColumnEncoder, check_names
 from marginax.estimators.stack import Stacked
 from marginax.estimators.storage import estimator_directory, pack, parts_of, read_estimator, unpack
 from marginax.estimators.weights import row_weights
@@ -197,7 +197,15 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         pd = require("pandas")
 
         least = 2 if fitting else 1
+        if isinstance(X, Mapping):
+            raise TypeError(f"X must be a table or an array, got {type(X).__name__}: pass pandas.DataFrame(X)")
+        if _has_one_axis(X):  # scikit-learn would print all of it
+            raise ValueError(
+                f"Expected 2D array, got 1D array instead: X has {len(X)} values. Reshape your data: X.reshape(-1, 1), "
+                "in pandas X.to_frame(), if it is one column, X.reshape(1, -1) if it is one row"
+            )
         if isinstance(X, pd.DataFrame):
+            check_names(X)
             if not X.shape[1]:
                 raise ValueError(f"Found array with 0 feature(s) (shape={X.shape}) while a minimum of 1 is required.")
             if len(X) < least:
@@ -252,6 +260,13 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
             yield self._predict_table(table.iloc[start : start + _MOST_ROWS])
 
 
+def _has_one_axis(X: Any) -> bool:
+    try:
+        return np.ndim(X) == 1
+    except ValueError:  # rows of several lengths
+        return False
+
+
 def _default_prior() -> priors.AbstractPrior:
     """That of `mx.Model`, and a line whose slope is of the size of the target: hidden units do the rest."""
     return priors.ByPath({"linear/*": priors.Normal(priors.FanIn(1.0))}, default=priors.default_prior())
@@ -261,4 +276,7 @@ def as_seed(random_state: Any) -> int:
     """An int as it is; a number drawn from what else scientists pass for randomness."""
     if isinstance(random_state, int | np.integer):
         return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError as error:
+        raise ValueError(f"random_state must be an int, a RandomState or None: {error}") from None

@@ -1,7 +1,9 @@
 """What kind of column is it: numbers, dates or texts, or something that is none of them."""
 
 import datetime
+import decimal
 import numbers
+import operator
 import warnings
 from typing import Any
 
@@ -12,19 +14,23 @@ from marginax.data.written import AbstractWritten, WrittenDate, WrittenNumber, e
 
 Series = Any  # of pandas
 MAX_CATEGORIES = 50
+_NUMBER = numbers.Real | decimal.Decimal
 
 
 def written_as(column: Series, name: str) -> AbstractWritten | None:
     """How a column of texts writes numbers or dates, said in a warning that names it; None if it does not.
 
-    Numbers without any mark are names of something, such as those of houses, unless they are too many for that.
+    Numbers without any mark are names of something, such as those of houses, unless they are too many for that, or
+    some are numbers already and a few words among them made it a column of objects.
     """
     types = require("pandas.api.types")
 
     if not (types.is_object_dtype(column.dtype) or types.is_string_dtype(column.dtype)):
         return None
     present = column.dropna()
-    if not len(present) or not all(isinstance(value, str) for value in present):
+    is_text = [isinstance(value, str) for value in present]
+    is_number = [isinstance(value, _NUMBER) and not isinstance(value, bool) for value in present]
+    if not any(is_text) or not all(map(operator.or_, is_text, is_number)):
         return None
     written = find_written(column)
     if written is None:
@@ -34,7 +40,7 @@ def written_as(column: Series, name: str) -> AbstractWritten | None:
         return written
     assert isinstance(written, WrittenNumber)
     example = example_of(column, written)
-    if example is None and column.nunique() <= MAX_CATEGORIES:
+    if example is None and all(is_text) and column.nunique() <= MAX_CATEGORIES:
         return None
     said = f": {example}" if example else ""
     warnings.warn(f"column {name!r} of X holds texts that are read as numbers{said}", stacklevel=4)

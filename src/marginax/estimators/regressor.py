@@ -1,5 +1,6 @@
 """Numbers."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,9 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         out_size = _out_size(likelihood, 1 if targets.ndim == 1 else targets.shape[1])
         if likelihood.outcome(out_size) is Outcome.COUNT:  # counts have no unit to change
             return Arrays(x, targets), likelihood, out_size
-        shift, factor, _ = moments_of(targets, name="y")
+        shift, factor, constant = moments_of(targets, name="y")
+        if constant.any():
+            warnings.warn("y is constant: there is nothing to learn (check the column)", stacklevel=5)
         for column, values in enumerate(targets.reshape(len(targets), -1).T):
             warn_of_far_values(values, "y" if targets.ndim == 1 else f"column {column} of y", stacklevel=5)
         scaling = Scaling(np.zeros(x.shape[1]), np.ones(x.shape[1]), shift, factor)

@@ -1,5 +1,6 @@
 """Targets as people pass them: refused with a sentence that names `y`, before anything else happens."""
 
+import decimal
 import numbers
 from typing import Any
 
@@ -11,6 +12,9 @@ from marginax._extras import require
 def check_numbers(y: Any) -> None:
     """Raise if `y` cannot be numbers, or has gaps."""
     values = _flat(y)
+    if values.dtype.kind in "mM":
+        what = "dates" if values.dtype.kind == "M" else "durations"
+        raise ValueError(f"y must hold numbers, got {what}: turn them into numbers, such as days from a first one")
     if values.dtype.kind in "OUS":
         for value in values:
             if isinstance(value, str | bytes) and not _is_number(value):
@@ -51,7 +55,7 @@ def _flat(y: Any) -> np.ndarray:
         raise ValueError(f"y must have shape (n,) or (n, outputs), got {values.shape}")
     flat = values.reshape(-1)
     if flat.dtype.kind == "O":
-        scalars = str | bytes | numbers.Real | np.generic
+        scalars = str | bytes | numbers.Real | decimal.Decimal | np.generic
         missing = require("pandas").isna
         for place, value in enumerate(flat):
             if not (isinstance(value, scalars) or missing(value) is True):
