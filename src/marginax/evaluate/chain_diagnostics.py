@@ -234,10 +234,11 @@ class ChainDiagnostics:
                 f"low E-BFMI ({np.nanmin(self.e_bfmi):.2f} in {_chains(slow)}): energy is explored slowly, which heavy "
                 "tails or a funnel (a learned prior scale) cause; reparameterise, use lighter tails, or run longer"
             )
-        if self.energy_excess is not None and (self.energy_excess > MOST_ENERGY_EXCESS).any():
-            rough = tuple(np.flatnonzero(self.energy_excess > MOST_ENERGY_EXCESS).tolist())
+        excess = None if self.trained_apart else self.energy_excess  # members of an ensemble stay where they are
+        if excess is not None and (excess > MOST_ENERGY_EXCESS).any():
+            rough = tuple(np.flatnonzero(excess > MOST_ENERGY_EXCESS).tolist())
             texts.append(
-                f"energy errors have up to {self.energy_excess.max():.0f} times the variance asked for "
+                f"energy errors have up to {excess.max():.0f} times the variance asked for "
                 f"({_chains(rough)}): regions of high curvature, as the neck of a funnel, are passed with "
                 "steps too long for them; change the model there (reparameterise, fix a learned scale), or "
                 "compare with NUTS"
