@@ -16,7 +16,7 @@ class Proportion(AbstractScore):
     r"""A share of rows, with Wilson's (1927) interval in place of a standard error, which is 0 where all are right.
 
     >>> Proportion(36, 36), Proportion(45, 50)
-    (1.00 [0.90, 1.00] (n=36), 0.90 [0.79, 0.96] (n=50))
+    (1.000 [0.904, 1.000] (n=36), 0.90 [0.79, 0.96] (n=50))
 
     Attributes:
         hits: rows that count.
@@ -50,6 +50,8 @@ class Proportion(AbstractScore):
     def texts(self) -> tuple[str, str]:
         low, high = self.interval
         places = max(2, math.ceil(-math.log10(high - low)) + 1)
+        if any(0 < end < 1 and round(end, places) in (0.0, 1.0) for end in (low, high)):
+            places += 1  # what is not certain does not look so
         return f"{self.value:.{places}f}", f"[{low:.{places}f}, {high:.{places}f}]"
 
 

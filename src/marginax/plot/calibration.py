@@ -63,7 +63,7 @@ def plot_reliability(
         label=name,
     )
     ax.set(xlim=(min(0.45, middle.min() - 0.05), 1.01), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
-    ax.legend(frameon=False, fontsize="small", loc="upper left")
+    ax.legend(frameon=False, fontsize="small", loc="best")
     return ax
 
 

@@ -15,7 +15,7 @@ from marginax.report.svg import to_svg
 # The browser is told to fetch nothing and to run nothing, whatever found its way into the page.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 _NUMBER = re.compile(r"[-−+]?[\d.,]+(e[-+]?\d+)?( ?(%|s|±.*|to .*|\[.*\]))?|nan|inf|none|-|")
-_PHONE, _DESK = (38, 2.3), (90, 3.5)  # letters beside each other, and those that the edges of a cell take
+_PHONE, _DESK = (38, 2.3), (94, 2.7)  # letters beside each other, and those that the edges of a cell take
 
 
 class AbstractBlock(abc.ABC):

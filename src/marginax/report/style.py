@@ -9,7 +9,7 @@ STYLE = """
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #15181c; --card: #1c2025; --ink: #e2e5e9; --soft: #a0a8b2; --line: #323840; --accent: #6cb4ee;
-    --blue: #4ba6e0; --warn-ink: #f0cf8e; --warn: #2c2414; --warn-line: #5a4820;
+    --blue: #2b8ad6; --warn-ink: #f0cf8e; --warn: #2c2414; --warn-line: #5a4820;
   }
 }
 * { box-sizing: border-box; }
@@ -46,9 +46,9 @@ dd { margin: 0; }
   background: var(--card); border: 1px solid var(--line); border-radius: .75rem;
 }
 table { border-collapse: collapse; width: 100%; font-size: .9375rem; font-variant-numeric: tabular-nums; }
-caption { text-align: left; padding: .7rem .9rem 0; color: var(--soft); }
+caption { text-align: left; padding: .7rem .65rem .2rem; color: var(--soft); }
 th, td {
-  padding: .5rem .9rem; overflow-wrap: normal;
+  padding: .5rem .65rem; overflow-wrap: normal;
   text-align: left; vertical-align: top; border-bottom: 1px solid var(--line);
 }
 th { font-weight: 600; color: var(--soft); vertical-align: bottom; }
@@ -58,8 +58,8 @@ td.short { white-space: nowrap; }
 .stacked, .stacked tbody, .stacked caption { display: block; }
 .stacked thead { display: none; }
 .stacked tr {
-  display: grid; grid-template-columns: repeat(auto-fill, minmax(8rem, 1fr)); gap: .3rem 1rem;
-  padding: .7rem .9rem; border-bottom: 1px solid var(--line);
+  display: grid; grid-template-columns: repeat(auto-fill, minmax(5.5rem, 1fr)); gap: .3rem .75rem;
+  padding: .7rem .65rem; border-bottom: 1px solid var(--line);
 }
 .stacked tr:last-child { border-bottom: 0; }
 .stacked td { padding: 0; border: 0; text-align: left; white-space: normal; overflow-wrap: anywhere; }
@@ -72,8 +72,8 @@ td.short { white-space: nowrap; }
 .stacks, .stacks tbody, .stacks caption { display: block; }
 .stacks thead { display: none; }
 .stacks tr {
-  display: grid; grid-template-columns: repeat(auto-fill, minmax(8rem, 1fr)); gap: .3rem 1rem;
-  padding: .7rem .9rem; border-bottom: 1px solid var(--line);
+  display: grid; grid-template-columns: repeat(auto-fill, minmax(5.5rem, 1fr)); gap: .3rem .75rem;
+  padding: .7rem .65rem; border-bottom: 1px solid var(--line);
 }
 .stacks tr:last-child { border-bottom: 0; }
 .stacks td { padding: 0; border: 0; text-align: left; white-space: normal; overflow-wrap: anywhere; }

@@ -89,8 +89,8 @@ def _cases(material: Material, parts: Parts) -> Table:
     unit = "in nats" if material.of_classes else "as standard deviations"
     caption = f"The {len(order)} most uncertain held-out rows; parts {unit}."
     if far is not None:
-        which = "Inputs" if len(material.names) <= _MOST_COLUMNS else "The two inputs"
-        caption += f" {which} that stand out have their distance from the mean, in standard deviations."
+        which = "Inputs" if len(material.names) <= _MOST_COLUMNS else "Of the inputs, only those"
+        caption += f" {which} that stand out are shown with their distance from the mean, in standard deviations."
     return Table.of(rows, caption=caption)
 
 
