@@ -77,6 +77,8 @@ def evaluate(
         if missing.any():
             output.note(f"note: {missing.sum():,} of {len(y):,} rows have no {kept.target!r} and are left out")
             x, y = x[~missing], y[~missing]
+        if not len(y):
+            raise ValueError(f"{kept.target!r} is missing in all rows of {data}: there is nothing to judge by")
         scores = judge(estimator, x, y, kept.level if level is None else level)
         values = {"run": str(run), "rows": len(y), "scores": scores.as_json()}
         output.result(values, table(("score", data.name), scores.rows(), caption=scores.caption))
