@@ -110,8 +110,14 @@ def table(
         peer = linear_gain(rows, columns, classes) if linear else None
         return dataclasses.replace(answer, linear_gain=peer)
 
-    late = new is not None and expect == REFUSAL
-    run = figures if late else lambda _: figures(fit())
+    late = new is not None and expect != ANSWER
+    run = figures if late else (lambda _: figures(fit()))
+    if expect == REFUSAL and not late:  # the fit must refuse, not what judges it
+
+        def run(_: Any) -> Answer:
+            fit()
+            return Answer(True)
+
     given = fit if late else lambda: None
     return Case(kind, name, run, expect, mentions, warns, given, auto)
 

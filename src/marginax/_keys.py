@@ -17,7 +17,10 @@ def as_key(key: Key | np.integer, *, name: str = "key") -> PRNGKeyArray:
     if isinstance(key, bool) or key is None:
         raise TypeError(f"{name} must be an int seed or a JAX key, got {key!r}")
     if isinstance(key, int | np.integer):
-        return jax.random.key(int(key))
+        try:
+            return jax.random.key(int(key))
+        except OverflowError:
+            raise ValueError(f"{name} must be an int seed of at most 64 bits, got {key}") from None
     if isinstance(key, jax.Array | np.ndarray):
         if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
             if key.shape != ():

@@ -85,6 +85,8 @@ def evaluate(
         if missing.any():
             output.note(f"note: {missing.sum():,} of {len(y):,} rows have no {kept.target!r} and are left out")
             x, y = x[~missing], y[~missing]
+        if not len(y):
+            raise ValueError(f"{kept.target!r} is missing in all rows of {data}: there is nothing to judge by")
         seen = kept.was_seen(x, y)
         if seen.all() and not training_rows:
             raise ValueError(f"all {len(y):,} rows of {data} were in training: pass others, or --training-rows")

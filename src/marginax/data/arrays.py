@@ -122,7 +122,7 @@ class Rows(eqx.Module):
 def _as_leaf(name: str, values: Any) -> np.ndarray:
     array = as_numeric(values, name=name)
     if not jnp.issubdtype(array.dtype, jnp.floating):
-        return np.asarray(array, np.int32)
+        return _whole(array)
     return np.asarray(array, jax.dtypes.canonicalize_dtype(np.float64))
 
 
@@ -160,12 +160,21 @@ def check_pair(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     if y.ndim > 2:
         raise ValueError(f"y must have shape (n,) or (n, outputs), got {y.shape}")
     real = jax.dtypes.canonicalize_dtype(np.float64)
-    with np.errstate(over="ignore"):
-        x = np.asarray(x, real)
-    if not np.isfinite(x).all():
-        raise ValueError(f"x has values too large for {np.dtype(real).name}: standardise it first")
-    y = np.asarray(y, real) if jnp.issubdtype(y.dtype, jnp.floating) else np.asarray(y, np.int32)
-    return x, y
+    for name, values in (("x", x), ("y", y)):
+        largest = max(float(values.max()), -float(values.min()))
+        if largest > np.sqrt(float(np.finfo(real).max)):  # no likelihood can do without squares
+            raise ValueError(
+                f"{name} has values too large for {np.dtype(real).name} ({largest:.3g}): standardise it first"
+            )
+    x = np.asarray(x, real)
+    return x, np.asarray(y, real) if jnp.issubdtype(y.dtype, jnp.floating) else _whole(y)
+
+
+def _whole(values: np.ndarray) -> np.ndarray:
+    """Whole numbers as int32, or as floats where they do not fit."""
+    limits = np.iinfo(np.int32)
+    fits = limits.min <= values.min() and values.max() <= limits.max
+    return np.asarray(values, np.int32 if fits else jax.dtypes.canonicalize_dtype(np.float64))
 
 
 def _check_weight(weight: Any, num_rows: int) -> np.ndarray:

@@ -9,6 +9,8 @@ from jaxtyping import Array, Bool, Float
 from marginax.files import register
 
 LARGEST = 1e100  # beyond it, and below its inverse, squares are near the end of float64
+_SMALL, _LARGE = 1e-5, 1e5  # root mean squares between which data may be meant as they are
+_ROWS_LOOKED_AT = 10_000
 _FAR = 1e3  # times the width of its middle 80% that a value may lie from the median before it is said to rule a column
 
 
@@ -81,6 +83,17 @@ def moments_of(
     factor = values.std(axes, keepdims=True, dtype=np.float64)[0]
     constant = factor <= 1e-12 * np.abs(shift)
     return np.asarray(shift), np.where(constant, 1.0, factor), np.asarray(constant)
+
+
+def warn_of_unit(values: np.ndarray, name: str, *, stacklevel: int) -> None:
+    """Say that values are of another size than the one for which priors and step sizes are made, which is 1."""
+    size = float(np.sqrt(np.mean(np.square(values[:_ROWS_LOOKED_AT], dtype=np.float64))))
+    if size and not _SMALL <= size <= _LARGE:
+        warnings.warn(
+            f"{name} has values of about {size:.1g}, and priors and step sizes are made for values of about 1: pass "
+            "mx.data.standardise((x, y)), with y as floats if it is a number",
+            stacklevel=stacklevel,
+        )
 
 
 def warn_of_far_values(values: Float[np.ndarray, " n"], name: str, *, stacklevel: int) -> None:

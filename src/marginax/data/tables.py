@@ -217,12 +217,14 @@ def _target(y: Series, task: str | None, notes: list[str]) -> tuple[Series, str]
 
     name, num = y.name, y.nunique()
     if num < 2:
-        raise ValueError(f"target {name!r} is {y.iloc[0]!r} in every row: there is nothing to learn")
+        raise ValueError(f"target {name!r} is {y.tolist()[0]!r} in every row: there is nothing to learn")
     if types.is_datetime64_any_dtype(y.dtype):
         raise ValueError(f"target {name!r} holds dates: turn them into numbers, such as days from a first one")
     text = not types.is_numeric_dtype(y.dtype) or types.is_bool_dtype(y.dtype)
     if text and task == "regression" and not types.is_bool_dtype(y.dtype):
         raise ValueError(f"target {name!r} holds texts such as {str(y.iloc[0])!r:.40}: task must be 'classification'")
+    if not text and np.isinf(y.to_numpy(np.float64)).any():
+        raise ValueError(f"target {name!r} is infinite in {np.isinf(y.to_numpy(np.float64)).sum()} rows: remove them")
     whole = not text and bool(np.all(y == np.round(y)))
     found = "classification" if text or (whole and num <= min(_FEW_VALUES, len(y) / 2)) else "regression"
     if task is None and not text and found == "classification":

@@ -17,7 +17,7 @@ _NUM_LOOKED_AT = 200  # values that decide whether it is worth to look at all
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})([T ]\d{1,2}:\d{2}\S*)?")
 _CODES = ("USD", "EUR", "GBP", "CHF", "JPY", "CAD", "AUD", "NZD", "SEK", "NOK", "DKK", "INR", "CNY", "Rs[.]?", "kr[.]?")
 _MONEY = "(?:US|CA?|AU?|NZ|R|HK)?[$]|[€£¥₹₽₩₺₪₫₴₱฿]|" + "|".join(_CODES)
-_UNIT = f"%|‰|{_MONEY}|°[CF]?|[^\\W\\d_]{{1,12}}[²³]?(?:/[^\\W\\d_]{{1,8}}[²³]?)?"
+_UNIT = f"%|‰|{_MONEY}|°[CF]?|[^\\W\\d_]{{1,12}}[²³23]?(?:/[^\\W\\d_]{{1,8}}[²³]?)?"
 _MARKED = re.compile(
     rf"(?P<loss>\()?(?P<minus>[-+\u2212])?\s*(?P<prefix>{_MONEY})?\s*(?P<minus2>[-+\u2212])?"
     rf"(?P<number>\d[\d.,'\u2019\u00a0\u202f ]*?(?:[eE][-+]?\d+)?)[\s\u00a0\u202f]*(?P<unit>{_UNIT})?(?(loss)\))"

@@ -10,9 +10,11 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax.data import AbstractSource, Arrays, Batch, as_arrays
+from marginax.data.scaling import warn_of_unit
 from marginax.files import register
 from marginax.model.abstract import AbstractModel, same_shapes
 from marginax.model.likelihoods import AbstractLikelihood
+from marginax.model.outcome import Outcome
 from marginax.model.priors import AbstractPrior, Leaf, default_prior
 from marginax.model.subset import AbstractSubset, All
 from marginax.nets import AbstractNoise, Perturbed, as_network, call_batched, fan_in, is_weight, reinitialise, takes_key
@@ -236,6 +238,10 @@ class Model(AbstractModel):
         output_size = self.output_size(x.shape[1:], x.dtype)
         data = getattr(source, "data", None)
         self.likelihood.check(output_size, y if data is None else np.asarray(data.y))
+        if data is not None:
+            warn_of_unit(np.asarray(data.x), "x", stacklevel=4)
+            if self.likelihood.outcome(output_size) is Outcome.REAL:
+                warn_of_unit(np.asarray(data.y), "y", stacklevel=4)
 
     # ---- from and to the user
 
@@ -244,7 +250,10 @@ class Model(AbstractModel):
 
     def start_at(self, init: Any, params: Params, num_chains: int) -> Params:
         """The weights of a network of the same architecture, for all chains."""
-        given = as_network(init)
+        try:
+            given = as_network(init)
+        except TypeError as error:
+            raise TypeError(f"init must be a posterior or a network: {error}") from None
         if _shapes(given) != _shapes(self.network):
             raise ValueError("init must be a network of the same architecture as the model's")
         # by position, since functions within two networks need not compare equal
