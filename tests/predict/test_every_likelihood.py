@@ -37,6 +37,8 @@ LIKELIHOODS = {
     "bernoulli": (L.Bernoulli(), 1, YES, Outcome.CLASS),
     "bernoulli, labels": (L.Bernoulli(), 2, np.stack([YES, 1 - YES], 1), Outcome.LABELS),
     "categorical": (L.Categorical(), 3, YES + (X[:, 1] > 0), Outcome.CLASS),
+    "ordinal": (L.Ordinal(num_classes=3), 1, YES + (X[:, 1] > 0), Outcome.CLASS),
+    "mixture density": (L.MixtureDensity(num_components=2), 6, REAL, Outcome.REAL),
     "poisson": (L.Poisson(), 1, COUNTS, Outcome.COUNT),
     "custom": (Custom(normal_log_prob, lambda f: f[:1], lambda f: jnp.ones(1)), 1, REAL, Outcome.REAL),
     "gumbel of numpyro": (FromDistribution(dist.Gumbel, loc=Output(), scale=0.5), 1, REAL, Outcome.REAL),

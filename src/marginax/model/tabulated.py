@@ -32,7 +32,7 @@ class Table(eqx.Module):
 
     nodes: Float[Array, " g"]
     cdf: Float[Array, " g"]
-    rise: Float[Array, " g-1"]
+    rise: Float[Array, " intervals"]
 
     def below(self, y: Float[Array, ""]) -> Float[Array, ""]:
         """Mass up to a point."""

@@ -206,9 +206,10 @@ def averaging_linearised(
     loop = DrawLoop(moments, x, **options)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), first.mean)
     num_classes = measure_workload(ParameterDraws(first.model, shapes), loop.x_like).num_classes
-    if not num_classes and isinstance(loop.like, tuple):
+    by_link = num_classes and first.model.likelihood.has_logits
+    if not by_link and isinstance(loop.like, tuple):
         return averaging(JoinedFunctions(members, weights), x, **options)
-    if not num_classes:
+    if not by_link:
         return lambda x: mixture_of(loop.at(x), spec)
     width, num_draws = loop.like[0].shape[-1], first.num_draws
     noise = jax.random.normal(key, (len(members), num_draws, width), loop.like[0].dtype)

@@ -78,6 +78,11 @@ class AbstractLikelihood(eqx.Module):
     def marginal(self, mean: Float[Array, "n k"], covariance: Float[Array, "n k k"], unknowns: Unknowns) -> Any:
         """The distribution of the target given normal outputs with these moments; None if there is no formula."""
 
+    @property
+    def has_logits(self) -> bool:
+        """Whether outputs are logits of classes, one each or one of two, which links from normal logits need."""
+        return False
+
     def perturbation(
         self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
     ) -> Float[Array, " n"]:

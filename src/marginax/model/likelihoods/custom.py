@@ -172,6 +172,10 @@ class Tempered(AbstractLikelihood):
     def outcome(self, output_size: int) -> Outcome:
         return self.likelihood.outcome(output_size)
 
+    @property
+    def has_logits(self) -> bool:
+        return self.likelihood.has_logits
+
     def check(self, output_size: int, y: np.ndarray) -> None:
         self.likelihood.check(output_size, y)
 

@@ -32,6 +32,10 @@ class Bernoulli(AbstractLikelihood):
         """Two classes, or several labels."""
         return Outcome.CLASS if output_size == 1 else Outcome.LABELS
 
+    @property
+    def has_logits(self) -> bool:
+        return True
+
     def check(self, output_size: int, y: np.ndarray) -> None:
         check_width(output_size, output_size, y)
         check_counts(y, 1, "Bernoulli()")
@@ -65,6 +69,10 @@ class Categorical(AbstractLikelihood):
 
     def outcome(self, output_size: int) -> Outcome:
         return Outcome.CLASS
+
+    @property
+    def has_logits(self) -> bool:
+        return True
 
     def check(self, output_size: int, y: np.ndarray) -> None:
         self.num_targets(output_size)
