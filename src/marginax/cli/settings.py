@@ -37,7 +37,7 @@ def prior_named(text: str | None) -> Any:
     """A prior by its name, with its scale or other settings; None for the default one.
 
     >>> prior_named("normal(0.5)"), prior_named("student_t(df=3, scale=0.2)")
-    (Normal(scale=0.5), StudentT(df=3, scale=0.2))
+    (Normal(scale=0.5), StudentT(df=3.0, scale=0.2))
     """
     if text is None:
         return None
