@@ -85,11 +85,10 @@ def fit(
             likelihood=given,
             prior=chosen_prior,
             num_chains=chains,
+            time_limit=time_limit,
             random_state=seed,
             progress=output.progress,
         )
-        if time_limit is not None:
-            estimator.set_params(time_limit=time_limit)
         directory = out or free_directory(data)
         output.note(f"Predicting {target!r} ({found.task}); {chosen}")
         command = shlex.join(["marginax", *sys.argv[1:]])

@@ -29,12 +29,13 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         class_weight: what the rows of each class count: "balanced" (classes count alike, however many rows they have),
             a dict such as {"rare": 10, "common": 1}, or None for 1.
         num_chains: as in `BayesianRegressor`.
+        time_limit: as in `BayesianRegressor`.
         random_state: as in `BayesianRegressor`.
         progress: as in `BayesianRegressor`.
 
     Attributes:
         classes_: the classes, in order; labels of `predict_distribution` are positions in it.
-        posterior_, method_, reason_, encoder_, model_, n_features_in_, feature_names_in_: as in `BayesianRegressor`.
+        posterior_, stack_, method_, reason_, encoder_, model_, n_features_in_, feature_names_in_: as in `BayesianRegressor`.
 
     >>> import marginax as mx
     >>> X = np.linspace(-1, 1, 40)[:, None]
@@ -56,6 +57,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         prior: Any = None,
         class_weight: Any = None,
         num_chains: Any = None,
+        time_limit: Any = None,
         random_state: Any = 0,
         progress: Any = False,
     ):
@@ -67,6 +69,7 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
             likelihood=likelihood,
             prior=prior,
             num_chains=num_chains,
+            time_limit=time_limit,
             random_state=random_state,
             progress=progress,
         )
