@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from marginax import estimators
 from marginax.cli import app
-from marginax.estimators import BayesianRegressor
 
 
 def run(*arguments):
@@ -123,7 +122,6 @@ def test_a_second_command_in_one_process_counts_its_own_time_only(monkeypatch):
     assert clock.total < 0.05
 
 
-@pytest.mark.skipif("time_limit" not in BayesianRegressor().get_params(), reason="estimators have no time limit yet")
 def test_the_time_limit_is_that_of_the_estimator(people, tmp_path):
     options = ("--target", "weight", "--method", "map", "--hidden", "", "--time-limit", 30, "--out", tmp_path / "run")
     assert run("fit", people, *options).exit_code == 0

@@ -35,7 +35,8 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
 
     Attributes:
         classes_: the classes, in order; labels of `predict_distribution` are positions in it.
-        posterior_, stack_, method_, reason_, encoder_, model_, n_features_in_, feature_names_in_: as in `BayesianRegressor`.
+        posterior_, stack_, method_, reason_, encoder_, model_: as in `BayesianRegressor`.
+        n_features_in_, feature_names_in_: as in `BayesianRegressor`.
 
     >>> import marginax as mx
     >>> X = np.linspace(-1, 1, 40)[:, None]
