@@ -10,7 +10,7 @@ from marginax.predict.reading import read_prediction
 def scores(prediction: Any, y: Any, *, level: float = 0.9) -> ScoreTable:
     r"""The scores that suit the kind of prediction, by name; print it.
 
-    Classes: accuracy, nll, brier, ece, auroc. Numbers: rmse, mae, nll, crps, coverage, interval_score, sharpness,
+    Classes: accuracy, nll, brier, ece, auroc. Numbers: rmse, r2, mae, nll, crps, coverage, interval_score, sharpness,
     calibration_error. Both: whatever else was declared with `@score`. A score that the prediction cannot have is left
     out, and the table says why.
 
@@ -24,7 +24,7 @@ def scores(prediction: Any, y: Any, *, level: float = 0.9) -> ScoreTable:
     >>> print(*str(table).splitlines()[:3], sep="\n")
     4 rows, intervals of 90%
     rmse                0.75 ± 0.17
-    mae                 0.62 ± 0.24
+    r2                  0.77 ± 0.26
     """
     level = check_level(level)
     found = read_prediction(prediction, y, name="scores")

@@ -34,7 +34,7 @@ def plot_reliability(
     >>> import matplotlib.pyplot as plt
     >>> ax = plot_reliability(plt.figure().gca(), [0.9, 0.9, 0.9, 0.2], [1, 1, 0, 0], label="before")
     >>> ax.get_legend().get_texts()[0].get_text()
-    'before, ECE 0.225'
+    'before, ECE 0.23 ± 0.14'
     """
     from scipy import stats
 
