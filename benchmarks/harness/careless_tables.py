@@ -99,9 +99,12 @@ def table(
         x_new, y_new = (x_new, y_new) if new is None else new(x_new, y_new)
         return Data(x, y, x_new, y_new)
 
-    def fit() -> Any:
+    def estimator() -> Any:
+        return _estimator(classes, auto, options)
+
+    def fit(estimator: Any) -> Any:
         data = changed()
-        return _estimator(classes, auto, options).fit(data.x, data.y)
+        return estimator.fit(data.x, data.y)
 
     def figures(fitted: Any) -> Answer:
         data = changed()
@@ -111,14 +114,14 @@ def table(
         return dataclasses.replace(answer, linear_gain=peer)
 
     late = new is not None and expect != ANSWER
-    run = figures if late else (lambda _: figures(fit()))
+    run = figures if late else (lambda estimator: figures(fit(estimator)))
     if expect == REFUSAL and not late:  # the fit must refuse, not what judges it
 
-        def run(_: Any) -> Answer:
-            fit()
+        def run(estimator: Any) -> Answer:
+            fit(estimator)
             return Answer(True)
 
-    given = fit if late else lambda: None
+    given = (lambda: fit(estimator())) if late else estimator
     return Case(kind, name, run, expect, mentions, warns, given, auto)
 
 

@@ -112,6 +112,30 @@ def test_bad_arrays_are_refused_by_name(x, y, match):
         mx.data.Arrays(x, y)
 
 
+def test_what_overflows_when_squared_is_refused_by_name():
+    x = np.ones((4, 1))
+    for pair, name in (((1e30 * x, x), "x"), ((x, -1e30 * x), "y")):
+        with pytest.raises(ValueError, match=rf"{name} has values too large for float32 \(1e\+30\): standardise"):
+            mx.data.Arrays(*pair)
+    assert mx.data.Arrays(1e18 * x, x).x.dtype == np.float32
+
+
+def test_whole_numbers_beyond_int32_do_not_wrap_around():
+    large = np.array([1, 2, 2**32 + 1])
+    assert mx.data.Arrays(np.zeros((3, 1)), large).y.tolist() == pytest.approx([1, 2, 2**32])
+    assert mx.data.Arrays(np.zeros((3, 1)), large % 5).y.dtype == np.int32
+
+
+@pytest.mark.parametrize(("x_unit", "y_unit", "name"), [(1e6, 1.0, "x"), (1.0, 1e6, "y"), (1e-6, 1.0, "x")])
+def test_units_far_from_one_are_said(x_unit, y_unit, name):
+    x = np.linspace(-1, 1, 8)[:, None]
+    model = mx.Model(mx.nets.MLP(1, (), 1, key=0), mx.likelihoods.Gaussian())
+    with pytest.warns(UserWarning, match=rf"{name} has values of about .* pass mx.data.standardise"):
+        model.check(mx.data.FullBatch((x_unit * x, y_unit * x[:, 0])))
+    labels = mx.Model(mx.nets.MLP(1, (), 1, key=0), mx.likelihoods.Poisson())
+    labels.check(mx.data.FullBatch((x, np.full(8, 10**6))))  # counts are what they are
+
+
 def test_constant_target_and_single_row_cannot_be_standardised():
     with pytest.raises(ValueError, match="y is constant"):
         mx.data.standardise((np.arange(4.0)[:, None], np.ones(4)))

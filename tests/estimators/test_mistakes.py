@@ -1,10 +1,12 @@
 """What people pass by mistake is refused at once, by a sentence that names the argument and the place."""
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from marginax.estimators import BayesianClassifier, BayesianRegressor
+from marginax.estimators import BayesianClassifier, BayesianRegressor, ColumnEncoder
 
 X = np.arange(12.0).reshape(6, 2)
 NUMBERS = np.arange(6.0)
@@ -54,6 +56,11 @@ MISTAKES = {
     "infinite X": (BayesianRegressor, _frame([1, 2, np.inf, 4, 5, 6]), NUMBERS, "X contains infinity .* 'b'"),
     "equal names": (BayesianRegressor, pd.DataFrame(X, columns=["a"] * 2), NUMBERS, "several columns named 'a'"),
     "equal numbers as names": (BayesianRegressor, pd.DataFrame(X, columns=[7, 7]), NUMBERS, "columns named '7'"),
+    "dates as numbers": (BayesianRegressor, X, pd.date_range("2024", periods=6), "y must hold numbers, got dates"),
+    "durations": (BayesianRegressor, X, pd.to_timedelta(NUMBERS, unit="D"), "y must hold numbers, got durations"),
+    "a dict of columns": (BayesianRegressor, {"a": NUMBERS}, NUMBERS, r"X must be a table .* pass pandas.DataFrame"),
+    "one axis": (BayesianRegressor, NUMBERS, NUMBERS, "X has 6 values. Reshape your data"),
+    "one column of pandas": (BayesianRegressor, pd.Series(NUMBERS), NUMBERS, r"in pandas X.to_frame\(\)"),
     "fewer targets": (BayesianRegressor, X, NUMBERS[:4], "inconsistent numbers of samples"),
 }
 
@@ -70,6 +77,37 @@ def test_a_list_in_a_new_row_is_named():
     fitted = BayesianRegressor(method="map", hidden=()).fit(_frame(NUMBERS), NUMBERS)
     with pytest.raises(ValueError, match="column 'b' of X must hold a number in each row"):
         fitted.predict(_frame(_object([1], 2, 3, 4, 5, 6)))
+
+
+def test_dates_are_not_nanoseconds():
+    fitted = BayesianRegressor(method="map", hidden=()).fit(_frame(NUMBERS), NUMBERS)
+    with pytest.raises(ValueError, match=r"column 'b' of X must hold a number in each row, .* datetime64"):
+        fitted.predict(_frame(pd.date_range("2024", periods=6)))
+
+
+def test_a_constant_target_is_said():
+    with pytest.warns(UserWarning, match="y is constant: there is nothing to learn"):
+        BayesianRegressor(method="map").prepare(X, np.ones(6))
+
+
+def test_a_random_state_that_is_none_is_named():
+    with pytest.raises(ValueError, match="random_state must be an int"):
+        BayesianRegressor(method="map", random_state="seed").prepare(X, NUMBERS)
+
+
+def test_a_few_words_among_numbers_are_missing_numbers():
+    values = np.arange(60.0) / 7
+    column = _object(*values[:58], "NA", "unknown")
+    with pytest.warns(UserWarning, match="'b' holds numbers but for 2 values, such as 'NA'"):
+        encoder = ColumnEncoder.fit(pd.DataFrame({"b": column}))
+    assert encoder.names_out == ("b", "b is missing")
+    np.testing.assert_allclose(encoder.mean, values[:58].mean())
+
+
+def test_decimals_are_numbers():
+    values = _object(*map(Decimal, ("1.5", "2", "2.5", "3", "3.5", "4")))
+    assert ColumnEncoder.fit(_frame(values)).kinds == ("number", "number")
+    assert BayesianRegressor(method="map", hidden=()).prepare(X, values)[1].y.dtype.kind == "f"
 
 
 def test_numbers_as_texts_and_objects_are_numbers():

@@ -197,7 +197,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         pd = require("pandas")
 
         least = 2 if fitting else 1
-        if isinstance(X, Mapping):
+        if isinstance(X, Mapping) and not hasattr(X, "shape"):  # some sparse arrays are both
             raise TypeError(f"X must be a table or an array, got {type(X).__name__}: pass pandas.DataFrame(X)")
         if _has_one_axis(X):  # scikit-learn would print all of it
             raise ValueError(

@@ -42,6 +42,8 @@ def written_as(column: Series, name: str) -> AbstractWritten | None:
     example = example_of(column, written)
     if example is None and all(is_text) and column.nunique() <= MAX_CATEGORIES:
         return None
+    if example is None and not all(is_text):  # that words are missing is said where they are read
+        return written
     said = f": {example}" if example else ""
     warnings.warn(f"column {name!r} of X holds texts that are read as numbers{said}", stacklevel=4)
     return written
