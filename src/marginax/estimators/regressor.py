@@ -112,7 +112,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
 
 def _out_size(likelihood: AbstractLikelihood, num_targets: int) -> int:
     """How many outputs describe this many targets."""
-    for size in range(num_targets, 4 * num_targets + 1):
+    for size in range(num_targets, 30 * num_targets + 1):
         try:
             if likelihood.num_targets(size) == num_targets:
                 return size

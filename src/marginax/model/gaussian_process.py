@@ -38,8 +38,8 @@ class GaussianProcess(AbstractModel):
         x: inputs (n, p), or both as `Arrays`.
         y: targets (n,) or (n, d), which share a kernel.
 
-    >>> x = np.linspace(-2, 2, 20)[:, None]
-    >>> process = GaussianProcess(x, np.sin(x[:, 0]))
+    >>> x = jnp.linspace(-2, 2, 20)[:, None]
+    >>> process = GaussianProcess(x, jnp.sin(x[:, 0]))
     >>> y = process.predictive(process.init(None), jnp.array([[0.5], [50.0]]))
     >>> (jnp.abs(y.mean[0, 0] - jnp.sin(0.5)) < 0.1).item(), (y.epistemic_variance[1, 0] > 0.5).item()
     (True, True)
