@@ -313,3 +313,22 @@ def test_defaults_beat_published_dropout_on_a_file_of_concrete(tmp_path):
     assert mx.evaluate.rmse(prediction, truth).value < 5.23
     assert mx.evaluate.nll(prediction, truth).value < 3.04
     assert regressor.reason_.startswith("MILE with 10 chains")
+
+
+def test_grades_are_classes_with_an_order():
+    x = np.linspace(-1, 1, 60)[:, None]
+    grades = np.digitize(x[:, 0], [-0.4, 0.4])
+    found = BayesianClassifier(method="map", hidden=(), likelihood=mx.likelihoods.Ordinal(num_classes=3)).fit(x, grades)
+    assert found.predict_proba(x).shape == (60, 3)
+    assert np.mean(found.predict(x) == grades) > 0.9
+
+
+def test_targets_may_have_several_peaks():
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-1, 1, (80, 1))
+    y = generator.choice([-1.0, 1.0], 80) * (1.5 + x[:, 0]) + 0.1 * generator.normal(size=80)
+    found = BayesianRegressor(method=mx.infer.MAP(300), hidden=(8,), likelihood=mx.likelihoods.MixtureDensity()).fit(
+        x, y
+    )
+    density = found.predict_distribution(np.zeros((2, 1))).log_prob(np.array([0.0, 1.5]))
+    assert density[1] > density[0] + 1

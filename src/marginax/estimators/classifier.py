@@ -128,4 +128,4 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         yes_or_no = likelihood.outcome(2) is Outcome.LABELS  # one output for two classes
         if yes_or_no and num > 2:
             raise ValueError(f"likelihood Bernoulli() is for 2 classes, y has {num}: use mx.likelihoods.Categorical()")
-        return Arrays(x, targets), likelihood, 1 if yes_or_no else num
+        return Arrays(x, targets), likelihood, num if likelihood.has_logits and not yes_or_no else 1
