@@ -197,7 +197,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         pd = require("pandas")
 
         least = 2 if fitting else 1
-        if isinstance(X, Mapping) and not hasattr(X, "shape"):  # some sparse arrays are both
+        if _is_dictionary(X):
             raise TypeError(f"X must be a table or an array, got {type(X).__name__}: pass pandas.DataFrame(X)")
         if _has_one_axis(X):  # scikit-learn would print all of it
             raise ValueError(
@@ -265,6 +265,11 @@ def _has_one_axis(X: Any) -> bool:
         return np.ndim(X) == 1
     except ValueError:  # rows of several lengths
         return False
+
+
+def _is_dictionary(values: Any) -> bool:
+    """Some sparse arrays are mappings, too."""
+    return isinstance(values, Mapping) and not hasattr(values, "shape")
 
 
 def _default_prior() -> priors.AbstractPrior:
