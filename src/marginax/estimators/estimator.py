@@ -176,7 +176,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         pd = require("pandas")
 
         least = 2 if fitting else 1
-        if isinstance(X, Mapping) and not hasattr(X, "shape"):  # some sparse arrays are both
+        if _is_dict(X):
             raise TypeError(f"X must be a table or an array, got {type(X).__name__}: pass pandas.DataFrame(X)")
         if _has_one_axis(X):  # scikit-learn would print all of it
             raise ValueError(
@@ -239,6 +239,10 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         table = self._table(X, fitting=False)
         for start in range(0, len(table), _MOST_ROWS):
             yield self._predict_table(table.iloc[start : start + _MOST_ROWS])
+
+
+def _is_dict(X: Any) -> bool:
+    return isinstance(X, Mapping) and not hasattr(X, "shape")  # as some sparse arrays are, which have one
 
 
 def _has_one_axis(X: Any) -> bool:
