@@ -41,8 +41,8 @@ def main(arguments: list[str]) -> None:
     with report.progress(console) as say:
         verdicts = run(cases, say)
     show(verdicts, console)
-    if not (options.only or options.named or options.quick):
-        path = report.write("careless", record(verdicts))
+    if not (options.only or options.named):
+        path = report.write("careless_quick" if options.quick else "careless", record(verdicts))
         console.print(f"saved: benchmarks/results/{path.name}")
     if any(each.word == WRONG for each in verdicts):
         sys.exit(1)

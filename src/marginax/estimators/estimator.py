@@ -197,7 +197,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         pd = require("pandas")
 
         least = 2 if fitting else 1
-        if _is_dictionary(X):
+        if _is_dict(X):
             raise TypeError(f"X must be a table or an array, got {type(X).__name__}: pass pandas.DataFrame(X)")
         if _has_one_axis(X):  # scikit-learn would print all of it
             raise ValueError(
@@ -260,16 +260,15 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
             yield self._predict_table(table.iloc[start : start + _MOST_ROWS])
 
 
+def _is_dict(X: Any) -> bool:
+    return isinstance(X, Mapping) and not hasattr(X, "shape")  # as some sparse arrays are, which have one
+
+
 def _has_one_axis(X: Any) -> bool:
     try:
         return np.ndim(X) == 1
     except ValueError:  # rows of several lengths
         return False
-
-
-def _is_dictionary(values: Any) -> bool:
-    """Some sparse arrays are mappings, too."""
-    return isinstance(values, Mapping) and not hasattr(values, "shape")
 
 
 def _default_prior() -> priors.AbstractPrior:
