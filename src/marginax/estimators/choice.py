@@ -21,7 +21,13 @@ from typing import Any
 import equinox as eqx
 
 from marginax.data import Arrays
-from marginax.estimators.stack import Candidate, Stack, linear_candidate, process_candidate, stack
+from marginax.estimators.stack import (
+    Candidate,
+    Stack,
+    linear_candidate,
+    process_candidate,
+    stack,
+)
 from marginax.infer import MAP, MILE, AbstractHook, AbstractMethod, DeepEnsemble, TimeLimit, fit
 from marginax.infer.catalogue import method_named as method_named
 from marginax.model import Model, likelihoods
@@ -134,7 +140,6 @@ def choose_stack(
     if is_number and data.num_examples <= PROCESS_ROWS:
         others.append(process_candidate())
     found = stack(Candidate("network", fit_network), others, data, seed)
-    names = " and ".join(each.name for each in others)
     if found is None:
-        return None, f"On held-out rows it was better alone than mixed with {names}."
+        return None, "On held-out rows it was better alone than mixed with simpler models."
     return found, f"Mixed by their densities of held-out rows: {found.describe()}."

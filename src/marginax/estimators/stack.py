@@ -1,7 +1,8 @@
 r"""Stacking: several models of one table, weighted by how well they predict rows that they have not seen.
 
-Weights maximise $\sum_i \log \sum_c w_c\, p_c(y_i)$ over the simplex, with the densities of rows held out (Yao et al.,
-2018). A straight line and a Gaussian process stand beside the network: few rows and many columns fall back to them.
+Weights maximise $\sum_i \log \sum_c w_c\, p_c(y_i) + \sum_c \log w_c$ over the simplex, with the densities of rows held
+out (Yao et al., 2018); the second sum keeps them even while there are few rows to tell. A constant, a straight line and
+a Gaussian process stand beside the network: few rows and many columns fall back to them.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from marginax.files import register
 from marginax.infer import Laplace, fit
 from marginax.model import AbstractModel, Model
 from marginax.model.abstract import Params
-from marginax.model.likelihoods import AbstractLikelihood, Gaussian
+from marginax.model.likelihoods import AbstractLikelihood, Categorical, Gaussian
 from marginax.model.normal_outputs import NormalOutputs
 from marginax.nets import MLP
 from marginax.posterior import AbstractPosterior, Draws, FitRecord
@@ -194,22 +195,50 @@ def in_user_units(data: Arrays, rows: np.ndarray) -> np.ndarray:
     return y if scaling is None or scaling.y_shift is None else y * scaling.y_factor + scaling.y_shift
 
 
-def stacking_weights(log_probs: Float[np.ndarray, "rows c"], num_steps: int = 2000) -> Float[np.ndarray, " c"]:
+def stacking_weights(
+    log_probs: Float[np.ndarray, "rows c"], *, num_even: float = 1.0, num_steps: int = 2000
+) -> Float[np.ndarray, " c"]:
     """The best weights of a mixture of given densities, by expectation maximisation, which never lowers their score.
 
+    Args:
+        log_probs: of rows under each candidate.
+        num_even: rows that each candidate is given beforehand.
+        num_steps: of the algorithm.
+
     >>> log_probs = np.log(np.array([[0.9, 0.1], [0.8, 0.3], [0.7, 0.2]]))
-    >>> stacking_weights(log_probs).round(3).tolist()
-    [1.0, 0.0]
+    >>> stacking_weights(log_probs, num_even=0.0).round(3).tolist(), stacking_weights(log_probs).round(2).tolist()
+    ([1.0, 0.0], [0.75, 0.25])
     """
     probs = np.exp(log_probs - log_probs.max(axis=1, keepdims=True))
     weights = np.full(probs.shape[1], 1 / probs.shape[1])
     for _ in range(num_steps):
         shares = probs * weights
-        weights = (shares / shares.sum(axis=1, keepdims=True)).mean(axis=0)
+        counts = (shares / shares.sum(axis=1, keepdims=True)).sum(axis=0) + num_even
+        weights = counts / counts.sum()
     return weights
 
 
 # ---- candidates
+
+
+def constant_candidate(num_outputs: int) -> Candidate:
+    """No column matters: normal with unknown mean and variance, or classes at unknown rates, with flat priors."""
+
+    def fit_constant(data: Arrays, seed: int) -> Draws:
+        generator = np.random.default_rng(seed)
+        num = data.num_examples
+        if np.issubdtype(data.y.dtype, np.integer):
+            counts = np.bincount(data.y, minlength=num_outputs)
+            offsets = np.log(generator.dirichlet(counts + 1 / num_outputs, _NUM_LINES) + 1e-30)
+            return _lines(data, np.zeros((_NUM_LINES, num_outputs, data.x.shape[1])), offsets, None, Categorical())
+        y = np.asarray(data.y, np.float64).reshape(num, -1)
+        spread = y.std(axis=0, ddof=1) if num > 1 else np.ones(y.shape[1])
+        chi2 = generator.chisquare(max(1, num - 1), (_NUM_LINES, y.shape[1]))
+        scales = np.maximum(spread, 1e-6) * np.sqrt(max(1, num - 1) / chi2)
+        offsets = y.mean(axis=0) + scales / np.sqrt(num) * generator.normal(size=scales.shape)
+        return _lines(data, np.zeros((_NUM_LINES, y.shape[1], data.x.shape[1])), offsets, scales, Gaussian())
+
+    return Candidate("constant", fit_constant)
 
 
 def linear_candidate(likelihood: AbstractLikelihood | None, num_outputs: int) -> Candidate:
@@ -230,7 +259,7 @@ def process_candidate() -> Candidate:
 
 
 def _ridge(data: Arrays) -> Draws:
-    """Draws of the line and of the noise, at the scales of greatest evidence."""
+    """Draws of the line, at the scales of greatest evidence."""
     linear_model = require("sklearn.linear_model")
     generator = np.random.default_rng(0)
     x, y = np.asarray(data.x, np.float64), np.asarray(data.y, np.float64).reshape(data.num_examples, -1)
@@ -242,10 +271,25 @@ def _ridge(data: Arrays) -> Draws:
         centre = line.intercept_ - (slope - line.coef_) @ x.mean(axis=0)
         slopes.append(slope)
         offsets.append(centre + scale / np.sqrt(len(x)) * generator.normal(size=_NUM_LINES))
-        scales.append(scale)
-    model = Model(MLP(x.shape[1], (), y.shape[1], key=0), Gaussian())
-    params = eqx.tree_at(lambda p: p.likelihood["log_scale"], model.init(FullBatch(data)), jnp.log(jnp.array(scales)))
-    stacked = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (1, _NUM_LINES, *leaf.shape)), params)
-    found = [jnp.asarray(np.stack(each, axis=1)[None], jnp.float32) for each in (slopes, offsets)]
+        scales.append(np.full(_NUM_LINES, scale))
+    slope, offset, scale = (np.stack(each, axis=1) for each in (slopes, offsets, scales))
+    return _lines(data, slope, offset, scale, Gaussian())
+
+
+def _lines(
+    data: Arrays,
+    slopes: Float[np.ndarray, "draws k p"],
+    offsets: Float[np.ndarray, "draws k"],
+    scales: Float[np.ndarray, "draws k"] | None,
+    likelihood: AbstractLikelihood,
+) -> Draws:
+    """Draws of a linear network."""
+    model = Model(MLP(slopes.shape[2], (), slopes.shape[1], key=0), likelihood)
+    params = model.init(FullBatch(data))
+    stacked = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (1, len(slopes), *leaf.shape)), params)
+    found = [jnp.asarray(each[None], jnp.float32) for each in (slopes, offsets)]
     stacked = eqx.tree_at(lambda p: (p.network.layers[0].weight, p.network.layers[0].bias), stacked, found)
+    if scales is not None:
+        logs = jnp.log(jnp.asarray(scales[None], jnp.float32))
+        stacked = eqx.tree_at(lambda p: p.likelihood["log_scale"], stacked, logs)
     return Draws(model, stacked, data.spec)
