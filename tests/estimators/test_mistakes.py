@@ -98,7 +98,7 @@ def test_a_random_state_that_is_none_is_named():
 def test_a_few_words_among_numbers_are_missing_numbers():
     values = np.arange(60.0) / 7
     column = _object(*values[:58], "NA", "unknown")
-    with pytest.warns(UserWarning, match="'b' holds numbers but for 2 values, such as 'NA'"):
+    with pytest.warns(UserWarning, match="'b' holds numbers but for 2 of 60 values, such as 'NA'"):
         encoder = ColumnEncoder.fit(pd.DataFrame({"b": column}))
     assert encoder.names_out == ("b", "b is missing")
     np.testing.assert_allclose(encoder.mean, values[:58].mean())

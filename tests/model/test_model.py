@@ -122,7 +122,7 @@ def test_default_prior_shrinks_with_fan_in():
     model = mx.Model(mx.nets.MLP(100, (50,), 1, key=0), likelihood=mx.likelihoods.Gaussian(scale=1.0))
     draws = jax.vmap(lambda k: model.sample_prior(model.initial(1), key=k))(jax.random.split(jax.random.key(0), 200))
     scales = [float(leaf.std()) for leaf in jax.tree.leaves(draws.network)]
-    np.testing.assert_allclose(scales, [0.1, 1.0, 1 / np.sqrt(50), 1.0], rtol=0.1)
+    np.testing.assert_allclose(scales, [0.4, 1.0, 4 / np.sqrt(50), 1.0], rtol=0.1)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ def describe(config: Any) -> str:
     >>> describe(MAP(num_epochs=3))
     'MAP(num_epochs=3)'
     """
+    if isinstance(config, tuple):
+        return f"({', '.join(map(describe, config))})"
     if not isinstance(config, eqx.Module):
         if hasattr(config, "item") and getattr(config, "size", 2) == 1:
             return f"{config.item():g}"
