@@ -317,7 +317,14 @@ def test_held_out_rows_survive_storage(tmp_path):
     assert found.y.tolist() == ["u", "v", "u"]
 
 
-@pytest.mark.parametrize(("name", "task"), [("student_t", "regression"), ("Poisson", "regression"), ("bernoulli", "c")])
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        pytest.param("student_t", "regression", marks=pytest.mark.slow),
+        pytest.param("Poisson", "regression", marks=pytest.mark.slow),
+        ("bernoulli", "c"),
+    ],
+)
 def test_a_likelihood_is_chosen_by_name_and_tells_the_task(tmp_path, name, task):
     x = np.linspace(-1, 1, 60)
     target = (x > 0).astype(int) if task == "c" else np.random.default_rng(0).poisson(np.exp(x)) % 4

@@ -68,6 +68,7 @@ def test_no_candidate_sees_the_rows_that_it_is_judged_by():
     assert len(set.union(*judged)) == 50
 
 
+@pytest.mark.slow
 def test_many_columns_and_few_rows_fall_back_to_a_line(lines):
     found = stack(_network(200), [linear_candidate(None, 1), process_candidate()], lines, 0)
     assert found is not None

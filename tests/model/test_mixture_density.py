@@ -35,6 +35,7 @@ def test_samples_follow_the_distribution_function():
     assert stats.kstest(drawn, lambda y: stats.norm(LOC, SCALE).cdf(y[:, None]) @ WEIGHTS).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_fisher_information_is_the_mean_of_squared_scores():
     likelihood = mx.likelihoods.MixtureDensity(num_components=2)
     output = jnp.array([0.3, -0.2, -0.6, 0.4, 0.1, 0.7])

@@ -90,8 +90,8 @@ def test_posterior_of_the_concentration_and_of_the_mean():
 @pytest.mark.parametrize(
     "method",
     [
-        mx.infer.NUTS(num_warmup=60, num_samples=30),
-        mx.infer.VI(num_epochs=60),
+        pytest.param(mx.infer.NUTS(num_warmup=60, num_samples=30), marks=pytest.mark.slow),
+        pytest.param(mx.infer.VI(num_epochs=60), marks=pytest.mark.slow),
         mx.infer.Laplace(training=mx.infer.MAP(num_epochs=300)),
         mx.infer.MCDropout(num_epochs=60),
     ],
