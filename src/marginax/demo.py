@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from marginax.data import standardise
 from marginax.infer import IVON, SWAG, VI, AbstractMethod, BayesByBackprop, fit
 from marginax.infer.catalogue import Entry, catalogue
-from marginax.model import Model, likelihoods
+from marginax.model import Model, likelihoods, priors
 from marginax.nets import MLP
 from marginax.plot import plot_band
 from marginax.predict import AbstractNumberPrediction
@@ -70,7 +70,8 @@ def ask(method: AbstractMethod, name: str, *, key: int = 0) -> Answer:
     """Fit by one method and predict on a grid."""
     x, y = measure()
     net = MLP(in_size=1, hidden=(50,), out_size=2, activation=jax.nn.silu, key=key)
-    model = Model(net, likelihood=likelihoods.Gaussian(scale=likelihoods.FromNetwork(min_scale=0.02)))
+    noise = likelihoods.FromNetwork(min_scale=0.02)
+    model = Model(net, likelihood=likelihoods.Gaussian(scale=noise), prior=priors.Normal())
     began = time.perf_counter()
     posterior = fit(model, standardise((x, y)), method, key=key, progress=False)
     # As many networks for every sampler: what one method has compiled serves the next.
