@@ -47,6 +47,7 @@ def test_a_second_process_finds_every_program_and_predicts_the_same(tmp_path):
     assert first == second
 
 
+@pytest.mark.slow
 def test_one_variable_turns_it_off():
     assert run("off")[1] == "None"
 

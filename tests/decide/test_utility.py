@@ -143,6 +143,7 @@ def test_stock_for_a_random_demand_is_its_quantile():
     np.testing.assert_allclose(chosen, stats.norm.ppf(0.9, [10, 50], 5), atol=0.75)
 
 
+@pytest.mark.slow
 def test_scaling_counts_and_several_outputs_are_handled():
     prediction = of_numbers(np.zeros((1, 3, 1)), 1.0, y_shift=np.array(100.0), y_factor=np.array(10.0))
     decision = choose(prediction, squared, [90.0, 101.0], num_targets=5000, key=0)

@@ -73,6 +73,7 @@ def test_texts_are_read_with_a_warning_that_names_the_column_and_again_after_sto
     np.testing.assert_array_equal(again.encode(row), again.encode(plain))
 
 
+@pytest.mark.slow
 def test_a_weekly_rhythm_is_learned_from_dates():
     when = pd.date_range("2021-01-01", periods=140, freq="D")
     y = np.where(when.day_of_week >= 5, 3.0, 1.0)

@@ -139,6 +139,7 @@ def test_classes_are_less_sure_where_something_is_unknown(mixed):
     assert (unsure.mutual_information > -1e-6).all()
 
 
+@pytest.mark.slow
 def test_what_was_missing_in_training_is_known_to_be_missing(mixed):
     frame, y = mixed
     gaps = frame.copy()

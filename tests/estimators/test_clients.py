@@ -21,6 +21,7 @@ def data():
     return X, 5 + 3 * X[:, 0] - X[:, 1] + rng.normal(0, 0.3, 120)
 
 
+@pytest.mark.slow
 def test_grid_search_goes_over_method_and_width(data):
     grid = {"method": [MODE, CLASSICAL], "hidden": [(2,), (4,)]}
     search = GridSearchCV(BayesianRegressor(), grid, cv=2, refit=False, error_score="raise").fit(*data)

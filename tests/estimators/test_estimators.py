@@ -323,6 +323,7 @@ def test_grades_are_classes_with_an_order():
     assert np.mean(found.predict(x) == grades) > 0.9
 
 
+@pytest.mark.slow
 def test_targets_may_have_several_peaks():
     generator = np.random.default_rng(0)
     x = generator.uniform(-1, 1, (80, 1))

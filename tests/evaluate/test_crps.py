@@ -70,7 +70,7 @@ def test_the_grid_of_many_draws_is_as_exact_as_the_sum_over_pairs():
         assert abs(float(crps(prediction[i], y[i : i + 1])) - exact) < 1e-11
 
 
-@pytest.mark.parametrize("family", ["laplace", "student", "cauchy"])
+@pytest.mark.parametrize("family", ["laplace", "student", pytest.param("cauchy", marks=pytest.mark.slow)])
 def test_other_mixtures_match_integration(family):
     loc, scale = some_params(15, N)
     law, ours, more = {

@@ -74,6 +74,7 @@ def test_narrow_components_are_not_missed():
     assert abs(float(wasserstein(first, second)) - 0.03125) < 1e-7
 
 
+@pytest.mark.slow
 def test_tails_without_a_mean_have_a_variation_and_no_wasserstein_distance():
     params = [np.full((1, 2, 1), value, np.float32) for value in (1.0, 0.0, 1.0)]
     first, second = predict_law(dist.StudentT, *params), predict_law(dist.StudentT, *params[:2], 2 * params[2])

@@ -23,7 +23,7 @@ def means(optimiser, **options):
     return mx.fit(model(), DATA, MAP(optimiser=optimiser, **BUDGET), key=0, **options).predict(X).mean
 
 
-@pytest.mark.parametrize("schedule", [Constant(), Cosine(warmup=0.1)])
+@pytest.mark.parametrize("schedule", [pytest.param(Constant(), marks=pytest.mark.slow), Cosine(warmup=0.1)])
 def test_an_optimiser_by_its_factory_is_the_one_with_a_name(schedule):
     ours = means(Adam(0.01, schedule=schedule))
     # given, so that they are arrays here too: 1 - b2 of a constant has more digits

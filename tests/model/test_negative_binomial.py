@@ -92,7 +92,7 @@ def test_posterior_of_the_concentration_and_of_the_mean():
     [
         pytest.param(mx.infer.NUTS(num_warmup=60, num_samples=30), marks=pytest.mark.slow),
         pytest.param(mx.infer.VI(num_epochs=60), marks=pytest.mark.slow),
-        mx.infer.Laplace(training=mx.infer.MAP(num_epochs=300)),
+        pytest.param(mx.infer.Laplace(training=mx.infer.MAP(num_epochs=300)), marks=pytest.mark.slow),
         mx.infer.MCDropout(num_epochs=60),
     ],
     ids=lambda method: type(method).__name__,

@@ -54,7 +54,11 @@ def operands(geometry):
 @pytest.mark.parametrize(
     ("geometry", "mapped"),
     [(GEOMETRIES[1], mapped) for mapped in MAPS]
-    + [(geometry, "networks_of_images") for geometry in GEOMETRIES if geometry != GEOMETRIES[1]],
+    + [
+        pytest.param(geometry, "networks_of_images", marks=() if i < 4 else pytest.mark.slow)
+        for i, geometry in enumerate(GEOMETRIES)
+        if i != 1
+    ],
     ids=str,
 )
 def test_outputs_and_gradients_equal_those_of_xla(geometry, mapped):

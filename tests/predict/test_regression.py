@@ -114,6 +114,7 @@ def test_quantiles_of_narrow_separated_components():
     assert np.abs(found - np.array([[0.0], [1.0], [1e3]])).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_quantiles_of_heavy_tails_without_moments():
     loc, scale = (np.repeat(pair, S // 2).astype(np.float32)[:, None] for pair in ([0, 50], [1, 3]))
     prediction = predict(STUDENT, (np.ones_like(loc), loc, scale), _x(), spec=_spec())

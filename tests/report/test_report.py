@@ -144,6 +144,7 @@ def test_the_same_number_is_in_table_and_picture(classification):
     assert f"ECE {error}" in pictures
 
 
+@pytest.mark.slow
 def test_warnings_name_what_the_place_has(regression, tmp_path):
     """Members that differ: the report of a command says --chains, that of a program num_chains=."""
     _, posterior, x, y = regression

@@ -22,6 +22,9 @@ FIELDS: dict[str, dict[str, str]] = {
 }
 """Fields that have other names today, by the name of the class today."""
 
+SINCE: dict[str, dict[str, Any]] = {"likelihood/from_network": {"gain": 1.0, "offset": 0.0}}
+"""What fields that came later were without a name, where that is not their default."""
+
 KINDS = ("setup", "posterior", "study", "comparison", "estimator", "held out")
 """Of bundles that consist of named parts today."""
 
@@ -58,14 +61,14 @@ def upgrade(name: str, stored: dict[str, Any]) -> dict[str, Any]:
     return {FIELDS.get(name, {}).get(field, field): value for field, value in stored.items()}
 
 
-def defaults(cls: type) -> dict[str, Any]:
+def defaults(name: str, cls: type) -> dict[str, Any]:
     """What the fields of a class are where a file is older than they are.
 
     >>> @dataclasses.dataclass
     ... class Line:
     ...     slope: float
     ...     intercept: int = 0
-    >>> defaults(Line)
+    >>> defaults("line", Line)
     {'intercept': 0}
     """
     found = {}
@@ -74,7 +77,7 @@ def defaults(cls: type) -> dict[str, Any]:
             found[field.name] = field.default
         elif field.default_factory is not dataclasses.MISSING:
             found[field.name] = field.default_factory()
-    return found
+    return found | SINCE.get(name, {})
 
 
 def document(kind: str, stored: Any, arrays: dict[str, Any]) -> Any:

@@ -309,7 +309,7 @@ def _build_object(document: Any, path: _Path, arrays: Mapping[str, np.ndarray]) 
     expected = registry.field_names(cls) or ()
     stored, since = document["fields"], {}
     if known != document["class"]:
-        stored, since = format_1.upgrade(known, stored), format_1.defaults(cls)
+        stored, since = format_1.upgrade(known, stored), format_1.defaults(known, cls)
     for name in expected:
         if name not in stored and name not in since:
             raise FileError(f"{_place(path)}: field {name!r} of class {document['class']!r} is missing")

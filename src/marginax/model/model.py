@@ -36,7 +36,7 @@ class Model(AbstractModel):
     Args:
         network: an Equinox module called per example, a Flax NNX module, or a pair (params, apply_fn).
         likelihood: from `mx.likelihoods`.
-        prior: from `mx.priors`; by default normal, with a scale of 4 / sqrt(fan-in).
+        prior: from `mx.priors`; by default normal, with a scale of 2.8 / sqrt(fan-in).
         subset: which weights are random; the others stay as they are in `network`.
 
     >>> import marginax as mx

@@ -15,17 +15,38 @@ Positive = HalfNormal | HalfCauchy | LogNormal | Gamma | InverseGamma | NumPyroD
 
 @register("likelihood/from_network")
 class FromNetwork(eqx.Module):
-    """The network gives the scale beside the mean: outputs are (means, raw scales), scale = softplus(raw) + floor.
+    r"""The network gives the scale beside the mean: outputs are (means, raw scales $r$).
+
+    The scale is $\mathrm{softplus}(g r + o) + s_{\min}$. Weights wide enough for the mean would let the noise be anything
+    before data; gain and offset put it around a third of the (standardised) target's deviation, as the learned noise
+    of a Gaussian is. They were chosen on validation rows of five UCI sets, with 40 and with all rows.
 
     Args:
         min_scale: the floor, in the units of the (standardised) target; it keeps the density bounded.
+        gain: $g$, > 0.
+        offset: $o$.
+
+    >>> float(FromNetwork().of(jnp.zeros(())).round(3))
+    0.314
     """
 
     min_scale: float = 1e-3
+    gain: float = 0.5
+    offset: float = -1.0
 
     def __check_init__(self):
         if not self.min_scale >= 0:
             raise ValueError(f"min_scale must be >= 0, got {self.min_scale}")
+        if not self.gain > 0:
+            raise ValueError(f"gain must be > 0, got {self.gain}")
+
+    def of(self, raw: Float[Array, "..."]) -> Float[Array, "..."]:
+        """The scale that a raw output means."""
+        return jax.nn.softplus(self.gain * raw + self.offset) + self.min_scale
+
+    def slope(self, raw: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Its derivative."""
+        return self.gain * jax.nn.sigmoid(self.gain * raw + self.offset)
 
 
 def check_scale(scale: object, *, name: str = "scale") -> None:

@@ -57,7 +57,7 @@ class AbstractLocationScale(AbstractLikelihood):
         loc, scale = self.location_and_scale(output, unknowns)
         diagonal = location / scale**2
         if isinstance(self.scale, FromNetwork):
-            slope = jax.nn.sigmoid(output[..., loc.shape[-1] :])  # derivative of the softplus
+            slope = self.scale.slope(output[..., loc.shape[-1] :])
             diagonal = jnp.concatenate([diagonal, log_scale * (slope / scale) ** 2], axis=-1)
         return jax.vmap(jnp.diag)(diagonal)
 
@@ -69,7 +69,7 @@ class AbstractLocationScale(AbstractLikelihood):
         """Split the output, or take the scale from where it is."""
         if isinstance(self.scale, FromNetwork):
             loc, raw = jnp.split(output, 2, axis=-1)
-            return loc, jax.nn.softplus(raw) + self.scale.min_scale
+            return loc, self.scale.of(raw)
         if isinstance(self.scale, Positive):
             return output, jnp.broadcast_to(jnp.exp(unknowns["log_scale"]), output.shape)
         return output, jnp.full_like(output, self.scale)
