@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> None:
 
 
 def compete(table: str, split: int, name: str) -> dict[str, Any]:
-    """Scores of one contestant on one split, in a process of its own; or those that were kept, if the code is the same."""
+    """Scores of one contestant on one split, in a process of its own; kept while the code is the same."""
     code = _tree_of("src") if name == "marginax" else "peer"
     kept = ROOT / ".bench" / "tables_runs" / f"{table}-{split}-{name}-{code}.json"
     if not kept.exists():
