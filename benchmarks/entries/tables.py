@@ -25,7 +25,7 @@ from rich.table import Table
 
 from benchmarks.harness import report
 from benchmarks.harness.entry import Environment
-from benchmarks.harness.environments import ROOT, python_of
+from benchmarks.harness.environments import ROOT, python_of, tree_of
 
 SETS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
     "Auto": ("ISLR", "Auto", "mpg", ("name",)),
@@ -75,19 +75,13 @@ def main(arguments: list[str]) -> None:
 
 def compete(table: str, split: int, name: str) -> dict[str, Any]:
     """Scores of one contestant on one split, in a process of its own; kept while the code is the same."""
-    code = _tree_of("src") if name == "marginax" else "peer"
+    code = tree_of("src") if name == "marginax" else "peer"
     kept = ROOT / ".bench" / "tables_runs" / f"{table}-{split}-{name}-{code}.json"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         found = _compete(table, split, name)
         kept.write_text(found)
     return json.loads(kept.read_text())
-
-
-def _tree_of(folder: str) -> str:
-    """Which code is committed."""
-    asked = ["git", "rev-parse", "--short", f"HEAD:{folder}"]
-    return subprocess.run(asked, capture_output=True, text=True, cwd=ROOT, check=True).stdout.strip()
 
 
 def _compete(table: str, split: int, name: str) -> str:

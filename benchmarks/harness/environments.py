@@ -26,6 +26,12 @@ def python_of(environment: Environment | None) -> str:
     return str(python)
 
 
+def tree_of(folder: str) -> str:
+    """The committed state of a folder: what was measured with it can be kept while it is the same."""
+    asked = ["git", "rev-parse", "--short", f"HEAD:{folder}"]
+    return subprocess.run(asked, capture_output=True, text=True, cwd=ROOT, check=True).stdout.strip()
+
+
 def _run(module: str, *arguments: str) -> None:
     finished = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True)
     if finished.returncode:
