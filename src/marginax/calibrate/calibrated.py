@@ -2,20 +2,15 @@
 
 from typing import Any
 
-from jaxtyping import PRNGKeyArray
-
 from marginax._keys import Key
 from marginax.calibrate.calibrator import AbstractCalibrator
-from marginax.data import DataSpec
 from marginax.files import register
-from marginax.model import AbstractModel
-from marginax.model.abstract import Params
-from marginax.posterior import AbstractPosterior, FitRecord, Summary
-from marginax.predict import MAX_BYTES, AbstractFunctionSet, Predictor
+from marginax.posterior import AbstractPosterior, AbstractWrapped, Summary
+from marginax.predict import MAX_BYTES, Predictor
 
 
 @register("posterior/calibrated")
-class Calibrated(AbstractPosterior):
+class Calibrated(AbstractWrapped):
     """A posterior whose predictions go through a calibrator; save it, and `mx.load` brings both back.
 
     Only predictions change: draws, their likelihoods (`loo`, `waic`) and the evidence are those of the one inside.
@@ -44,23 +39,6 @@ class Calibrated(AbstractPosterior):
         if not isinstance(self.calibrator, AbstractCalibrator) or not self.calibrator.is_fitted:
             raise TypeError(f"calibrator must be what mx.calibrate.recalibrate returned, got {self.calibrator!r}")
 
-    @property
-    def model(self) -> AbstractModel:
-        """That of the posterior inside, as everything below but `predict`."""
-        return self.posterior.model
-
-    @property
-    def spec(self) -> DataSpec | None:
-        return self.posterior.spec
-
-    @property
-    def record(self) -> FitRecord:
-        return self.posterior.record
-
-    @property
-    def key(self) -> PRNGKeyArray | None:
-        return self.posterior.key
-
     def predict(
         self, x: Any, *, num_samples: int | None = None, key: Key | None = None, max_bytes: int = MAX_BYTES
     ) -> Any:
@@ -78,22 +56,6 @@ class Calibrated(AbstractPosterior):
         inner = self.posterior.predictor(x_shape, num_samples=num_samples, key=key, max_bytes=max_bytes)
         return inner.then(self.calibrator)
 
-    def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:
-        return self.posterior.sample_params(num, key=key)
-
-    def draw(self, num: int, *, key: PRNGKeyArray) -> Any:
-        return self.posterior.draw(num, key=key)
-
-    def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> AbstractFunctionSet:
-        return self.posterior.functions(num, key=key)
-
-    def starting_points(self, num: int) -> Params:
-        return self.posterior.starting_points(num)
-
-    @property
-    def is_point(self) -> bool:
-        return self.posterior.is_point
-
     def describe(self) -> str:
         return f"{self.posterior.describe()}, calibrated by {type(self.calibrator).__name__}"
 
@@ -101,6 +63,3 @@ class Calibrated(AbstractPosterior):
         """That of the posterior inside, with a line about the calibrator."""
         inner = self.posterior.summary()
         return Summary((*inner.lines, f"calibrated {type(self.calibrator).__name__}"), inner.warnings)
-
-    def to_arviz(self) -> Any:
-        return self.posterior.to_arviz()

@@ -15,16 +15,15 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax._extras import require
-from marginax.data import Arrays, DataSpec, FullBatch
+from marginax.data import Arrays, FullBatch
 from marginax.estimators.gaussian_process import fit_gaussian_process
 from marginax.files import register
 from marginax.infer import Laplace, fit
-from marginax.model import AbstractModel, Model
-from marginax.model.abstract import Params
+from marginax.model import Model
 from marginax.model.likelihoods import AbstractLikelihood, Categorical, Gaussian
 from marginax.model.normal_outputs import NormalOutputs
 from marginax.nets import MLP
-from marginax.posterior import AbstractPosterior, Draws, FitRecord
+from marginax.posterior import AbstractPosterior, AbstractWrapped, Draws
 from marginax.predict import AbstractFunctions, AbstractFunctionSet, JoinedFunctions
 from marginax.predict.workload import without_draws
 
@@ -75,7 +74,7 @@ class Stack(eqx.Module):
 
 
 @register("posterior/stacked")
-class Stacked(AbstractPosterior):
+class Stacked(AbstractWrapped):
     """The posterior of a network, whose predictions are mixed with those of other models.
 
     Args:
@@ -86,32 +85,9 @@ class Stacked(AbstractPosterior):
     posterior: AbstractPosterior
     stack: Stack
 
-    @property
-    def model(self) -> AbstractModel:
-        """That of the network, as everything below but `functions`."""
-        return self.posterior.model
-
-    @property
-    def spec(self) -> DataSpec | None:
-        return self.posterior.spec
-
-    @property
-    def record(self) -> FitRecord:
-        return self.posterior.record
-
-    @property
-    def key(self) -> PRNGKeyArray | None:
-        return self.posterior.key
-
     def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> JoinedFunctions:
         """The mixture; `num` of the network."""
         return self.stack.functions(self.posterior.functions(num, key=key), key=key)
-
-    def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:
-        return self.posterior.sample_params(num, key=key)
-
-    def starting_points(self, num: int) -> Params:
-        return self.posterior.starting_points(num)
 
     @property
     def is_point(self) -> bool:
@@ -244,7 +220,7 @@ def constant_candidate(num_outputs: int) -> Candidate:
 def linear_candidate(likelihood: AbstractLikelihood | None, num_outputs: int) -> Candidate:
     """Straight lines: Bayesian ridge regression for numbers with normal noise, else a linear network."""
     if likelihood is None:
-        return Candidate("linear", lambda data, seed: _ridge(data))
+        return Candidate("linear", _ridge)
 
     def fit_network(data: Arrays, seed: int) -> AbstractPosterior:
         network = MLP(data.x.shape[1], (), num_outputs, key=seed)
@@ -258,10 +234,10 @@ def process_candidate() -> Candidate:
     return Candidate("Gaussian process", lambda data, seed: fit_gaussian_process(data))
 
 
-def _ridge(data: Arrays) -> Draws:
+def _ridge(data: Arrays, seed: int) -> Draws:
     """Draws of the line, at the scales of greatest evidence."""
     linear_model = require("sklearn.linear_model")
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(seed)
     x, y = np.asarray(data.x, np.float64), np.asarray(data.y, np.float64).reshape(data.num_examples, -1)
     slopes, offsets, scales = [], [], []
     for column in y.T:

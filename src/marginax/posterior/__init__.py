@@ -9,10 +9,12 @@ from marginax.posterior.record import FitRecord, describe
 from marginax.posterior.stochastic import Stochastic
 from marginax.posterior.storage import load
 from marginax.posterior.summary import Summary
+from marginax.posterior.wrapped import AbstractWrapped
 
 __all__ = [
     "AbstractPosterior",
     "AbstractTuning",
+    "AbstractWrapped",
     "AutoregressiveFlow",
     "Draws",
     "FitRecord",
