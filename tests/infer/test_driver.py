@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 import marginax as mx
-from marginax.files import FileError
+from marginax.files import FileError, register
 from marginax.infer import MAP, AbstractHook, Adam, DeepEnsemble, EarlyStopping, Verdict
+from marginax.infer.method import AbstractMethod, Phase, params_of
+from marginax.posterior import Draws
 
 RUN = """
 import numpy as np, marginax as mx
@@ -106,6 +108,69 @@ def test_a_run_killed_at_any_time_resumes_bit_for_bit(tmp_path):
     assert np.array_equal(whole.record.info["train"]["log_density"], resumed.record.info["train"]["log_density"])
     assert _same(mx.load(tmp_path / "run").params, whole.params)
     assert _same(mx.resume(tmp_path / "run").params, whole.params)
+
+
+class KeptKey(eqx.Module):
+    """A state, and the words of a key."""
+
+    params: object
+    words: jax.Array
+
+
+@register("tests/key_recorder")
+class KeyRecorder(AbstractMethod):
+    """Goes nowhere, and writes down the key of its start and of every step; the keys of batches are in the batches."""
+
+    batch_size: int | None = 4
+    num_steps: int = 40
+
+    def init(self, model, params, batch, *, key):
+        return KeptKey(params, jax.random.key_data(key))
+
+    def phases(self, num_examples, batch_size):
+        steps = [Phase(name, self.num_steps, self.step, as_next=name == "warmup") for name in ("train", "warmup")]
+        return (*steps, Phase("sample", self.num_steps, self.step, params_of, 4))
+
+    def step(self, model, state, batch, *, key):
+        words = jax.random.key_data(key)
+        return state, {"first": words[0], "second": words[1], "start": state.words[0], "rows": batch.index}
+
+    def posterior(self, model, state, draws, infos):
+        return Draws(model=model, params=draws)
+
+
+class _Kill(AbstractHook):
+    def after_chunk(self, memory, event):
+        if event.phase == "warmup" and event.step >= 20:
+            raise ConnectionAbortedError
+        return Verdict(memory, event.states)
+
+
+def test_no_two_steps_have_the_same_key(tmp_path):
+    """Over phases (also those that share a program), steps, chains, starts, and before and after an interruption."""
+    model, data = _small()
+    method = KeyRecorder()
+    whole = mx.fit(model, data, method, key=0, num_chains=3)
+    with pytest.raises(ConnectionAbortedError):
+        mx.fit(model, data, method, key=0, num_chains=3, hooks=[_Kill()], directory=tmp_path / "run", chunk_size=20)
+    resumed = mx.resume(tmp_path / "run", hooks=[])
+    for posterior in (whole, resumed):
+        info = posterior.record.info
+        assert set(info) == {"train", "warmup", "sample"}
+        keys = np.concatenate([np.stack([p["first"], p["second"]], axis=-1).reshape(-1, 2) for p in info.values()])
+        assert len(keys) == 3 * 3 * 40
+        assert len(np.unique(keys, axis=0)) == len(keys)
+        starts = np.unique(info["train"]["start"])
+        assert len(starts) == 3
+        assert not np.isin(starts, keys).any()
+    assert all(np.array_equal(whole.record.info[p][n], resumed.record.info[p][n]) for p in info for n in info[p])
+
+
+def test_batches_are_in_another_order_in_every_phase_and_chain():
+    model, data = _small()
+    info = mx.fit(model, data, KeyRecorder(), key=0, num_chains=3).record.info
+    orders = [tuple(chain[:12].ravel().tolist()) for phase in info.values() for chain in phase["rows"]]
+    assert len(set(orders)) == 9
 
 
 def test_sigkill_leaves_a_run_that_can_be_resumed(tmp_path):

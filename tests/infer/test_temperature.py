@@ -108,9 +108,7 @@ def test_preconditioned_steps_have_the_law_of_their_scaling_at_the_temperature()
 
 
 OPTIMA = {
-    "VI": VI(
-        num_epochs=3000, num_particles=32, temperature=T, kl_warmup=0.1, batch_size=None, optimiser=Adam(2e-2)
-    ),
+    "VI": VI(num_epochs=3000, num_particles=32, temperature=T, kl_warmup=0.1, batch_size=None, optimiser=Adam(2e-2)),
     "BayesByBackprop": BayesByBackprop(
         prior=None,
         weighting=Uniform(),
