@@ -250,6 +250,58 @@ def test_one_bad_chain_is_reported_and_leaves_the_others_alone():
     assert "chain 1 became NaN" in str(rest.summary())
 
 
+def _positive(w):
+    """Independent gamma variables, whose density is NaN on the other side of zero."""
+    return jnp.sum(jnp.log(w) - w)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [mx.infer.MCLMC(200, 50), mx.infer.NUTS(100, 50), mx.infer.AdjustedMCLMC(100, 50), MAP(num_epochs=50)],
+    ids=lambda method: type(method).__name__,
+)
+def test_starts_without_a_density_are_drawn_again(method):
+    density = mx.Density(_positive, jnp.ones(2))
+    posterior = mx.fit(density, None, method, key=0, num_chains=8)
+    moved = [text for text in posterior.record.warnings if "began elsewhere" in text]
+    assert 0 < len(moved) < 8
+    assert posterior.record.dropped_chains == ()
+    assert posterior.params.shape[0] == 8
+    assert (np.asarray(posterior.params) > 0).all()
+    assert np.isfinite(np.asarray(posterior.params)).all()
+
+
+@pytest.mark.parametrize("method", [mx.infer.MCLMC(50, 20), mx.infer.NUTS(20, 20)], ids=["MCLMC", "NUTS"])
+def test_a_start_that_was_given_is_not_replaced_but_named(method):
+    density = mx.Density(_positive, jnp.ones(2))
+    starts = Draws(density, np.array([[[1.0, 1.0]], [[-1.0, 1.0]], [[2.0, 0.5]]], np.float32))
+    with pytest.warns(RuntimeWarning, match=r"chain 1 became NaN .*: its log density is not finite where it starts"):
+        posterior = mx.fit(density, None, method, key=0, num_chains=3, init=starts)
+    assert posterior.record.dropped_chains == (1,)
+    assert np.isfinite(np.asarray(posterior.params)).all()
+
+
+def test_starts_that_stay_bad_are_named_after_some_tries():
+    density = mx.Density(lambda w: jnp.where(jnp.all(jnp.abs(w) < 1e-3), 0.0, jnp.nan) - jnp.sum(w**2), jnp.zeros(2))
+    with pytest.warns(RuntimeWarning, match="chain 1 became NaN in phase 'train' .* where it starts"):
+        posterior = mx.fit(density, None, MAP(num_epochs=2), key=0, num_chains=2)
+    assert posterior.record.dropped_chains == (1,)
+    model, (x, y) = _small()
+    model = eqx.tree_at(lambda m: m.network, model, _Hopeless())
+    with (
+        pytest.raises(FloatingPointError, match=r"all 2 chains .* not finite where they start: .* or pass init="),
+        pytest.warns(RuntimeWarning, match="where it starts"),
+    ):
+        mx.fit(model, (x, y), MAP(num_epochs=2), key=0, num_chains=2)
+
+
+class _Hopeless(eqx.Module):
+    weight: jax.Array = eqx.field(default_factory=lambda: jnp.ones((1, 3)))
+
+    def __call__(self, x):
+        return self.weight @ x + jnp.log(-1.0)
+
+
 def test_all_chains_bad_is_an_error_that_says_what_to_do():
     model, data = _small()
     with (
