@@ -34,6 +34,7 @@ from marginax.infer.chunk import (
     start_elsewhere,
     traced_numbers,
 )
+from marginax.infer.convergence import objective_of, training_warnings
 from marginax.infer.hooks import AbstractHook, Event
 from marginax.infer.method import AbstractMethod, Phase
 from marginax.infer.progress import Interrupt, Progress
@@ -46,7 +47,6 @@ _SECONDS_PER_CHUNK = 0.5
 _MOST_STEPS = 4096
 _MOST_BYTES = 64 * 2**20  # of draws or batches held for one chunk
 MOST_RETRIES = 10  # of starting points where the density is not finite
-_OBJECTIVES = ("log_density", "elbo", "log_likelihood")  # in an info, the first of them that there is
 
 
 @dataclass
@@ -155,8 +155,8 @@ class Run:
         return True
 
     def _bad_starts(self, chunk: dict[str, np.ndarray]) -> np.ndarray:
-        found = next((chunk[name] for name in _OBJECTIVES if name in chunk), np.zeros((self.num_chains, 1)))
-        return ~np.isfinite(found[:, 0])
+        found = objective_of(chunk)
+        return np.zeros(self.num_chains, bool) if found is None else ~np.isfinite(found[:, 0])
 
     # ---- pieces of the loop
 
@@ -326,6 +326,8 @@ class Run:
         notes = (*self.bad_chains.values(), *self.notes)
         if not finished:
             notes += ("interrupted before its last step: what there was is here, mx.resume goes on from a directory",)
+        elif all(self.num_steps.get(phase.name) == phase.num_steps for phase in phases):  # no hook has ended one
+            notes += training_warnings(infos, int(self.source.spec.num_examples), self.method)
         record = FitRecord(
             method=describe(self.method),
             num_chains=self.num_chains,
