@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from marginax._kernels.random import bits, normal, normal_like, uniform
+from marginax._kernels.random import _inside_unit_interval, bits, normal, normal_like, uniform
 
 SIZE = 2_000_000
 
@@ -88,6 +88,14 @@ def test_a_number_does_not_depend_on_the_shape_around_it():
     np.testing.assert_array_equal(normal(key, (10,)), normal(key, (24,))[:10])
     tree = normal_like(key, {"a": jnp.ones(3), "b": jnp.ones((2, 2), jnp.float32)})
     np.testing.assert_array_equal(tree["b"], normal(key, (2, 2), stream=1))
+
+
+def test_uniform_numbers_are_never_zero_or_one():
+    ends = np.asarray(_inside_unit_interval(jnp.array([0, 0xFF, 0xFFFFFE00, 0xFFFFFFFF], jnp.uint32)))
+    assert ends.dtype == np.float32
+    assert (np.diff(ends) >= 0).all()
+    assert ends[0] > 0
+    assert ends[-1] < 1
 
 
 def test_uniform_numbers_are_uniform():

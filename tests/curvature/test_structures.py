@@ -93,6 +93,16 @@ LIKELIHOODS = {
         2,
         lambda rng: rng.normal(size=NUM),
     ),
+    "Student, scale from the network": (
+        mx.likelihoods.StudentT(df=3.0, scale=mx.likelihoods.FromNetwork()),
+        2,
+        lambda rng: rng.normal(size=NUM),
+    ),
+    "Laplace, scale from the network": (
+        mx.likelihoods.Laplace(scale=mx.likelihoods.FromNetwork()),
+        2,
+        lambda rng: rng.normal(size=NUM),
+    ),
 }
 
 

@@ -10,6 +10,8 @@ import marginax as mx
 from marginax.data.scaling import far_values, scaling_of
 from marginax.estimators import BayesianClassifier, BayesianRegressor, ColumnEncoder
 
+# quick on purpose, and it says so
+pytestmark = pytest.mark.filterwarnings("ignore:training (took only|was still improving):UserWarning")
 QUICK = mx.infer.DeepEnsemble(2, mx.infer.MAP(num_epochs=600, batch_size=None))
 
 
@@ -148,4 +150,5 @@ def test_what_was_missing_in_training_is_known_to_be_missing(mixed):
     assert encoder.encode_unknown(gaps) is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "training was still improving")
         BayesianRegressor(method=QUICK, hidden=(8,)).fit(gaps[:250], y[:250]).predict(gaps[250:])

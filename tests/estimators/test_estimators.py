@@ -18,6 +18,8 @@ import marginax as mx
 from marginax.estimators import BayesianClassifier, BayesianRegressor, ColumnEncoder
 from marginax.files import FileError, Parts
 
+# quick on purpose, and it says so
+pytestmark = pytest.mark.filterwarnings("ignore:training (took only|was still improving):UserWarning")
 SHORT = mx.infer.DeepEnsemble(2, member=mx.infer.MAP(num_epochs=300, batch_size=None))
 
 

@@ -45,6 +45,21 @@ def test_equal_widths_match_a_loop(num_classes, num_bins):
     np.testing.assert_allclose(float(classwise_ece(probs, y, bins=bins)), exact, rtol=1e-12)
 
 
+@pytest.mark.parametrize("num_bins", [1, 4, 5])
+def test_a_forecast_on_an_edge_is_in_the_bin_below(num_bins):
+    edges = np.arange(1, num_bins + 1) / num_bins
+    assert EqualWidth(num_bins).assign(np.r_[0.0, edges]).tolist() == [0, *range(num_bins)]
+    assert EqualWidth(num_bins).assign(np.nextafter(edges[:-1], 1)).tolist() == list(range(1, num_bins))
+    probs, y = np.array([0.5, 0.5, 0.75, 0.75, 0.6, 0.9]), np.array([1, 0, 1, 0, 1, 1])
+    exact = loop_ece(probs, y == 1, np.r_[-1, edges])
+    assert abs(float(ece(np.c_[1 - probs, probs], y, bins=EqualWidth(num_bins))) - exact) < 1e-12
+
+
+def test_quantiles_are_edges_of_bins_of_equal_mass_and_belong_to_the_bin_below():
+    probs = np.array([0.1, 0.2, 0.3, 0.4, 0.5])  # quartiles are forecasts themselves
+    assert EqualMass(4).assign(probs).tolist() == [0, 0, 1, 2, 3]
+
+
 def test_equal_masses_match_a_loop_over_sorted_forecasts():
     probs, y = some_classes(300, 4, sharpness=2.0)
     top, correct = probs.max(axis=1), probs.argmax(axis=1) == y

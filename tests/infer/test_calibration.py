@@ -1,13 +1,18 @@
 """Simulation-based calibration: exact samplers pass on data sets of the model's own making, wrong ones fail."""
 
+from dataclasses import dataclass
+
 import jax
 import numpy as np
 import pytest
 
+import marginax as mx
 from marginax import testing
+from marginax.curvature import Dense
 from marginax.infer import (
     HMC,
     MALA,
+    MAP,
     NUTS,
     SGLD,
     VI,
@@ -15,11 +20,13 @@ from marginax.infer import (
     AdjustedMCLMC,
     ClosedForm,
     FullRank,
+    Laplace,
     MeanField,
     MetropolisHastings,
     ParallelTempering,
     StickingTheLanding,
 )
+from marginax.predict import ThroughNetwork
 
 # Draws are thinned until neighbours hardly correlate.
 EXACT = {
@@ -50,6 +57,38 @@ def test_exact_sampler_is_calibrated(method, problem):
     found = testing.simulation_based_calibration(method, where, quantities=quantities)
     assert found.ranks.shape[0] == 200
     found.check()
+
+
+@dataclass
+class FewRows:
+    """A line with slope and intercept, and so few rows that the prior matters."""
+
+    num: int
+
+    @property
+    def model(self):
+        network = mx.nets.MLP(1, (), 1, key=0)
+        return mx.Model(network, mx.likelihoods.Gaussian(scale=2.0), mx.priors.Normal(1.0))
+
+    @property
+    def data(self):
+        return np.array([[1.0], [-0.5]])[: self.num], np.zeros(self.num)
+
+
+def test_two_rows_are_calibrated():
+    """A normal posterior in closed form, so that the draws of prior and data are what is tested."""
+    training = MAP(num_epochs=300, batch_size=None, optimiser=Adam(0.1))
+    exact = Laplace(structure=Dense(), training=training, predictive=ThroughNetwork())
+    testing.simulation_based_calibration(
+        exact, FewRows(2), num_simulations=100, quantities=testing.functions_and_fit
+    ).check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num", [1, 2])
+@pytest.mark.parametrize("method", EXACT.values(), ids=EXACT)
+def test_exact_sampler_is_calibrated_on_one_or_two_rows(method, num):
+    testing.simulation_based_calibration(method, FewRows(num), quantities=testing.functions_and_fit).check()
 
 
 @pytest.mark.slow

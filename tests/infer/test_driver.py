@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 import marginax as mx
-from marginax.files import FileError
+from marginax.files import FileError, register
 from marginax.infer import MAP, AbstractHook, Adam, DeepEnsemble, EarlyStopping, Verdict
+from marginax.infer.method import AbstractMethod, Phase, params_of
+from marginax.posterior import Draws
 
 RUN = """
 import numpy as np, marginax as mx
@@ -108,6 +110,69 @@ def test_a_run_killed_at_any_time_resumes_bit_for_bit(tmp_path):
     assert _same(mx.resume(tmp_path / "run").params, whole.params)
 
 
+class KeptKey(eqx.Module):
+    """A state, and the words of a key."""
+
+    params: object
+    words: jax.Array
+
+
+@register("tests/key_recorder")
+class KeyRecorder(AbstractMethod):
+    """Goes nowhere, and writes down the key of its start and of every step; the keys of batches are in the batches."""
+
+    batch_size: int | None = 4
+    num_steps: int = 40
+
+    def init(self, model, params, batch, *, key):
+        return KeptKey(params, jax.random.key_data(key))
+
+    def phases(self, num_examples, batch_size):
+        steps = [Phase(name, self.num_steps, self.step, as_next=name == "warmup") for name in ("train", "warmup")]
+        return (*steps, Phase("sample", self.num_steps, self.step, params_of, 4))
+
+    def step(self, model, state, batch, *, key):
+        words = jax.random.key_data(key)
+        return state, {"first": words[0], "second": words[1], "start": state.words[0], "rows": batch.index}
+
+    def posterior(self, model, state, draws, infos):
+        return Draws(model=model, params=draws)
+
+
+class _Kill(AbstractHook):
+    def after_chunk(self, memory, event):
+        if event.phase == "warmup" and event.step >= 20:
+            raise ConnectionAbortedError
+        return Verdict(memory, event.states)
+
+
+def test_no_two_steps_have_the_same_key(tmp_path):
+    """Over phases (also those that share a program), steps, chains, starts, and before and after an interruption."""
+    model, data = _small()
+    method = KeyRecorder()
+    whole = mx.fit(model, data, method, key=0, num_chains=3)
+    with pytest.raises(ConnectionAbortedError):
+        mx.fit(model, data, method, key=0, num_chains=3, hooks=[_Kill()], directory=tmp_path / "run", chunk_size=20)
+    resumed = mx.resume(tmp_path / "run", hooks=[])
+    for posterior in (whole, resumed):
+        info = posterior.record.info
+        assert set(info) == {"train", "warmup", "sample"}
+        keys = np.concatenate([np.stack([p["first"], p["second"]], axis=-1).reshape(-1, 2) for p in info.values()])
+        assert len(keys) == 3 * 3 * 40
+        assert len(np.unique(keys, axis=0)) == len(keys)
+        starts = np.unique(info["train"]["start"])
+        assert len(starts) == 3
+        assert not np.isin(starts, keys).any()
+    assert all(np.array_equal(whole.record.info[p][n], resumed.record.info[p][n]) for p in info for n in info[p])
+
+
+def test_batches_are_in_another_order_in_every_phase_and_chain():
+    model, data = _small()
+    info = mx.fit(model, data, KeyRecorder(), key=0, num_chains=3).record.info
+    orders = [tuple(chain[:12].ravel().tolist()) for phase in info.values() for chain in phase["rows"]]
+    assert len(set(orders)) == 9
+
+
 def test_sigkill_leaves_a_run_that_can_be_resumed(tmp_path):
     _killed_run(tmp_path, 0.3)
     assert mx.files.RunDirectory(tmp_path / "run").read().get("num_chains") == 3
@@ -183,6 +248,58 @@ def test_one_bad_chain_is_reported_and_leaves_the_others_alone():
     assert rest.num_chains == 2
     assert _same(rest.params, jax.tree.map(lambda leaf: leaf[[0, 2]], healthy.params))
     assert "chain 1 became NaN" in str(rest.summary())
+
+
+def _positive(w):
+    """Independent gamma variables, whose density is NaN on the other side of zero."""
+    return jnp.sum(jnp.log(w) - w)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [mx.infer.MCLMC(200, 50), mx.infer.NUTS(100, 50), mx.infer.AdjustedMCLMC(100, 50), MAP(num_epochs=50)],
+    ids=lambda method: type(method).__name__,
+)
+def test_starts_without_a_density_are_drawn_again(method):
+    density = mx.Density(_positive, jnp.ones(2))
+    posterior = mx.fit(density, None, method, key=0, num_chains=8)
+    moved = [text for text in posterior.record.warnings if "began elsewhere" in text]
+    assert 0 < len(moved) < 8
+    assert posterior.record.dropped_chains == ()
+    assert posterior.params.shape[0] == 8
+    assert (np.asarray(posterior.params) > 0).all()
+    assert np.isfinite(np.asarray(posterior.params)).all()
+
+
+@pytest.mark.parametrize("method", [mx.infer.MCLMC(50, 20), mx.infer.NUTS(20, 20)], ids=["MCLMC", "NUTS"])
+def test_a_start_that_was_given_is_not_replaced_but_named(method):
+    density = mx.Density(_positive, jnp.ones(2))
+    starts = Draws(density, np.array([[[1.0, 1.0]], [[-1.0, 1.0]], [[2.0, 0.5]]], np.float32))
+    with pytest.warns(RuntimeWarning, match=r"chain 1 became NaN .*: its log density is not finite where it starts"):
+        posterior = mx.fit(density, None, method, key=0, num_chains=3, init=starts)
+    assert posterior.record.dropped_chains == (1,)
+    assert np.isfinite(np.asarray(posterior.params)).all()
+
+
+def test_starts_that_stay_bad_are_named_after_some_tries():
+    density = mx.Density(lambda w: jnp.where(jnp.all(jnp.abs(w) < 1e-3), 0.0, jnp.nan) - jnp.sum(w**2), jnp.zeros(2))
+    with pytest.warns(RuntimeWarning, match="chain 1 became NaN in phase 'train' .* where it starts"):
+        posterior = mx.fit(density, None, MAP(num_epochs=2), key=0, num_chains=2)
+    assert posterior.record.dropped_chains == (1,)
+    model, (x, y) = _small()
+    model = eqx.tree_at(lambda m: m.network, model, _Hopeless())
+    with (
+        pytest.raises(FloatingPointError, match=r"all 2 chains .* not finite where they start: .* or pass init="),
+        pytest.warns(RuntimeWarning, match="where it starts"),
+    ):
+        mx.fit(model, (x, y), MAP(num_epochs=2), key=0, num_chains=2)
+
+
+class _Hopeless(eqx.Module):
+    weight: jax.Array = eqx.field(default_factory=lambda: jnp.ones((1, 3)))
+
+    def __call__(self, x):
+        return self.weight @ x + jnp.log(-1.0)
 
 
 def test_all_chains_bad_is_an_error_that_says_what_to_do():

@@ -190,3 +190,21 @@ def test_what_comes_before_the_noise_is_computed_once_for_all_draws():
     shapes = [eqn.outvars[0].aval.shape for eqn in program.jaxpr.eqns if eqn.primitive.name == "dot_general"]
     assert len(shapes) == 3
     assert [7 in shape for shape in shapes] == [False, True, True]
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.6])
+def test_the_price_of_concrete_dropout_is_that_of_the_paper(rate):
+    """Gal, Hron & Kendall (2017): sum over layers of K H(p) - l^2 (1 - p) |M|^2 / 2, with M = w / (1 - p) kept."""
+    scale = 0.7
+    model = mx.Model(mx.nets.MLP(3, (5, 4), 1, key=0), mx.likelihoods.Gaussian(scale=0.3), mx.priors.Normal(scale))
+    method, params = ConcreteDropout(initial_rate=rate), model.initial(1)
+    noise = method.first_noise(model)
+    assert [logit is None for logit in noise] == [True, False, False]
+    exact = 0.0
+    for layer, logit in zip(params.network.layers, noise, strict=True):
+        weight, bias = np.asarray(layer.weight, np.float64), np.asarray(layer.bias, np.float64)
+        constant = 0.5 * (weight.size + bias.size) * np.log(2 * np.pi * scale**2)
+        penalty = np.sum(weight**2) if logit is None else (1 - rate) * np.sum((weight / (1 - rate)) ** 2)
+        entropy = 0.0 if logit is None else -rate * np.log(rate) - (1 - rate) * np.log(1 - rate)
+        exact += weight.shape[1] * entropy - 0.5 * (penalty + np.sum(bias**2)) / scale**2 - constant
+    np.testing.assert_allclose(float(method.log_prior(model, params, noise)), exact, rtol=1e-5)

@@ -12,11 +12,12 @@ from marginax import testing
 from marginax._kernels.random import normal
 from marginax.data import FullBatch
 from marginax.evaluate.chains import diagnose
-from marginax.infer import MALA, NUTS
+from marginax.infer import HMC, MALA, NUTS
 from marginax.infer.flat import density_of, log_density_of, ravel, unravel
 from marginax.infer.mcmc.adaptation import (
     DenseMetric,
     DiagonalMetric,
+    adapt,
     adaptation_windows,
     add_to_moments,
     first_adaptation,
@@ -34,6 +35,7 @@ from marginax.infer.mcmc.integrators import (
     state_at,
     unit,
 )
+from marginax.infer.mcmc.nuts import Tree, _joined
 from marginax.infer.mcmc.sampler import Tuning
 
 
@@ -249,3 +251,108 @@ def test_the_slope_of_the_path_length_is_that_of_the_criterion(dense):
         return 0.25 * (after @ after - before @ before) ** 2
 
     np.testing.assert_allclose(found, (criterion(1e-5) - criterion(-1e-5)) / 2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("metric", [DiagonalMetric(), DenseMetric()])
+def test_the_metric_is_that_of_the_last_window(metric):
+    """What was seen before it, far off and wide, leaves no trace."""
+    num = 500
+    start, stop = (np.flatnonzero(adaptation_windows(num)[1])[-2:] + 1).tolist()
+    values = np.random.default_rng(0).normal(size=(num, 3)).astype(np.float32)
+    values[:start] = 50 + 20 * values[:start]
+    values[stop:] = -30 + 5 * values[stop:]
+
+    def step(state, position):
+        return adapt(state, position, jnp.asarray(0.8), 0.8, num), None
+
+    first = first_adaptation(metric, jnp.zeros(3), 0.1)
+    root = np.asarray(jax.lax.scan(step, first, jnp.asarray(values))[0].metric_sqrt, np.float64)
+    found = np.diag(root**2) if root.ndim == 1 else root @ root.T
+    weight = (stop - start) / (stop - start + 5)
+    exact = weight * np.cov(values[start:stop].T) + 1e-3 * (1 - weight) * np.eye(3)
+    exact = np.diag(np.diag(exact)) if root.ndim == 1 else exact
+    np.testing.assert_allclose(found, exact, rtol=1e-3, atol=1e-4)
+
+
+def test_a_branch_that_diverges_never_gives_the_next_state():
+    """However heavy the points that it had before."""
+    one = start_at(0, "float32", size=2)
+    two = start_at(4, "float32", size=2)
+    zero, yes, no = jnp.zeros(()), jnp.ones((), bool), jnp.zeros((), bool)
+
+    def tree(at, log_weight, turning, diverging):
+        return Tree(at, at, at.state, at.energy, log_weight, at.velocity, zero, jnp.asarray(1), turning, diverging)
+
+    for turning, diverging in ((no, yes), (yes, no), (yes, yes)):
+        joined = _joined(tree(one, zero, no, no), tree(two, zero + 50, turning, diverging), yes, zero + 1e-6)
+        np.testing.assert_array_equal(joined.chosen.position, one.state.position)
+        assert bool(joined.ended)
+    joined = _joined(tree(one, zero, no, no), tree(two, zero + 50, no, no), yes, zero + 1e-6)
+    np.testing.assert_array_equal(joined.chosen.position, two.state.position)
+
+
+def after_moves(method, density, starts, step_size, num_moves=4, extra=None):
+    """Positions and divergences after some moves from each start."""
+
+    def run(start, key):
+        def move(state, key):
+            state, info, _ = method.move(density, state, Tuning(jnp.asarray(step_size), jnp.ones(2), extra), key=key)
+            return state, info.diverging
+
+        end, diverging = jax.lax.scan(move, state_at(density, start), jax.random.split(key, num_moves))
+        return end.position, jnp.any(diverging)
+
+    keys = jax.random.split(jax.random.key(1), len(starts))
+    return tuple(np.asarray(part, np.float64) for part in jax.jit(jax.vmap(run))(starts, keys))
+
+
+def assert_same_law(ends, starts):
+    """Means of powers and products, against those of independent draws."""
+    for function in (lambda q: q, np.square, lambda q: q[:, :1] * q[:, 1:], lambda q: q**4):
+        found, right = function(ends), function(np.asarray(starts, np.float64))
+        error = np.sqrt((found.var(axis=0) + right.var(axis=0)) / len(ends))
+        assert (np.abs(found.mean(axis=0) - right.mean(axis=0)) < 4.9 * error).all()
+
+
+def test_no_u_turn_moves_keep_a_law_with_a_wall_where_trajectories_diverge():
+    """A normal within walls, which every other trajectory hits."""
+
+    def density(q):
+        inside = jnp.all(jnp.abs(q) < 1.2)
+        return jnp.where(inside, -0.5 * jnp.sum(q**2), -jnp.inf), jnp.where(inside, -q, jnp.nan)
+
+    draws = np.random.default_rng(0).normal(size=(120_000, 2)).astype(np.float32)
+    draws = draws[(np.abs(draws) < 1.2).all(axis=1)]
+    starts, others = np.array_split(draws[: len(draws) // 2 * 2], 2)
+    ends, diverging = after_moves(NUTS(max_tree_depth=4), density, jnp.asarray(starts), 0.35)
+    assert 0.2 < diverging.mean() < 1.0
+    assert np.isfinite(ends).all()
+    assert_same_law(ends, others)
+
+
+def test_hamiltonian_moves_of_random_length_keep_the_law():
+    """Steps so long that acceptance depends on the length: the two random numbers of a move must not be one."""
+
+    def density(q):
+        return -0.5 * jnp.sum((q / jnp.array([1.0, 0.6])) ** 2), -q / jnp.array([1.0, 0.36])
+
+    draws = np.random.default_rng(0).normal(size=(80_000, 2)).astype(np.float32) * np.array([1.0, 0.6], np.float32)
+    starts, others = np.split(draws, 2)
+    extra = first_path_length(jnp.zeros(2), 1.5)
+    ends, _ = after_moves(HMC(), density, jnp.asarray(starts), 0.9, extra=extra)
+    assert_same_law(ends, others)
+
+
+def test_the_path_length_begins_again_with_a_new_metric_but_not_with_the_last():
+    num, position = 500, jnp.zeros(2)
+    jump = Jump(position, position + 1, jnp.ones(2), jnp.asarray(0.9), jnp.asarray(0.7))
+    learned = eqx.tree_at(lambda s: s.log_average, first_path_length(position, 1.0), jnp.log(7.0))
+    *early, last = np.flatnonzero(adaptation_windows(num)[1]).tolist()
+    for count, again in [*((end + 1, True) for end in early), (last + 1, False), (early[0] + 2, False)]:
+        adaptation = first_adaptation(DiagonalMetric(), position, 0.1)
+        ended = 0 if count - 1 in (*early, last) else 1
+        adaptation = eqx.tree_at(
+            lambda a: (a.count, a.step.count), adaptation, (jnp.asarray(count), jnp.asarray(ended))
+        )
+        found = tune_path_length(learned, jump, adaptation, num, 1000)
+        assert (float(found.path_length) == 1.0 and int(found.count) == 0) == again

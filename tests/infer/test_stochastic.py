@@ -163,6 +163,23 @@ def test_control_variates_remove_the_noise_of_batches_from_a_normal_posterior():
     assert_law(draws_of(method, Minibatches(PROBLEM.data, BATCH)), VARIANCE / (1 - step / (4 * VARIANCE)))
 
 
+@pytest.mark.parametrize("batch_size", [6, 20, 7])
+def test_the_anchor_has_the_gradient_of_all_rows_when_the_last_batch_is_partial(batch_size):
+    problem = testing.linear_regression(3, num_examples=20)
+    method = SGLD(variance_reduction=ControlVariates(), step_size=1e-3, training=None, batch_size=batch_size)
+    source, key = Minibatches(problem.data, batch_size), jax.random.key(0)
+    state = method.init(problem.model, problem.start, source.batch(0, key=key), key=key)
+    (anchor, *_) = (phase for phase in method.phases(20, batch_size) if phase.name == "anchor")
+    for step in range(anchor.num_steps):
+        state, _ = anchor.step(problem.model, state, source.batch(step, key=key), key=key)
+    whole = mx.data.FullBatch(problem.data).batch(0, key=key)
+    exact = jax.grad(lambda p: problem.model.log_density(p, whole))(problem.start)
+    np.testing.assert_allclose(problem.flatten(state.anchor.gradient), problem.flatten(exact), rtol=1e-4)
+    # at the anchor a batch adds nothing, whichever it is
+    _, gradient = method.gradient(problem.model, state, source.batch(1, key=key))
+    np.testing.assert_allclose(problem.flatten(gradient), problem.flatten(exact), rtol=1e-4)
+
+
 @pytest.mark.slow
 def test_control_variates_are_exact_when_the_last_batch_is_partial():
     step = 0.8 * VARIANCE
@@ -220,9 +237,32 @@ def test_cycles_keep_draws_from_the_end_of_each_only():
         explore=0.6,
     )
     assert method.phases(NUM, NUM)[-1].num_kept(400) == 40
-    draws = draws_of(method, PROBLEM.data, num_chains=8)
-    assert draws.shape[1] == 40
-    assert draws.reshape(8, 4, 10).std(axis=2).min() > 0
+    assert draws_of(method, PROBLEM.data, num_chains=8).shape[1] == 40
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.25])
+@pytest.mark.parametrize("step", [0.4 * VARIANCE, None], ids=["given", "default"])
+def test_cycles_have_the_variance_of_their_steps_and_no_noise_while_they_explore(step, temperature):
+    """From the mode, v' = (1 - e_k / (2 s^2))^2 v + e_k T_k, with T_k = 0 in the first part of a cycle."""
+    length, skip, num = 20, 8, 8000
+    sampler = SGLD(step_size=step, temperature=temperature, num_samples=12, training=None, batch_size=None)
+    method = CyclicalSGMCMC(sampler, num_cycles=2, cycle_length=length, explore=0.4, boost=1.5)
+    start = mx.posterior.Draws(PROBLEM.model, jax.tree.map(lambda leaf: leaf[None, None], _mode_params()))
+    posterior = mx.fit(PROBLEM.model, PROBLEM.data, method, key=0, num_chains=num, init=start)
+    exact, kept = 0.0, []
+    for step_number in range(2 * length):
+        place = step_number % length
+        first = 1.5 * 0.25 * VARIANCE if step is None else step
+        size = first * 0.5 * (1 + np.cos(np.pi * place / length))
+        exact = (1 - size / (2 * VARIANCE)) ** 2 * exact + size * (temperature if place >= skip else 0.0)
+        if place >= skip and (place + 1 - skip) % 2 == 0:
+            kept.append(exact)
+    draws = np.asarray(testing.coordinates(posterior, PROBLEM))[:, :, 0]
+    assert draws.shape == (num, len(kept))
+    scores = (((draws - PROBLEM.mean[0]) ** 2).mean(axis=0) / kept - 1) * np.sqrt(num / 2)
+    assert (np.abs(scores) < 4.9).all(), scores
+    exploring = posterior.record.info["sample"]["log_density"][:, : skip + 1]
+    assert np.ptp(exploring, axis=0).max() < 1e-4 < np.ptp(posterior.record.info["sample"]["log_density"][:, -1])
 
 
 def test_training_comes_first_unless_a_start_is_given():

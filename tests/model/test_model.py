@@ -276,3 +276,17 @@ def test_scalar_outputs_are_accepted(data):
 def test_bad_configuration_is_refused_by_name(build, match):
     with pytest.raises((ValueError, TypeError), match=match):
         build()
+
+
+@pytest.mark.parametrize("scale", [mx.priors.FanIn(), mx.priors.LogNormal(0.0, 0.5)], ids=["fixed", "learned"])
+def test_a_draw_of_the_prior_is_independent_over_leaves(scale):
+    """All pairs of weights, within and between leaves, and pairs of scales where those are drawn."""
+    model, num = mx.Model(mx.nets.MLP(2, (2,), 2, key=0), mx.likelihoods.Gaussian(), mx.priors.Normal(scale)), 20_000
+    draw = jax.jit(jax.vmap(lambda key: model.sample_prior(model.initial(2), key=key)))
+    drawn = draw(jax.random.split(jax.random.key(0), num))
+    for leaves in (jax.tree.leaves(drawn.network), jax.tree.leaves(drawn.prior)):
+        if leaves:
+            values = np.concatenate([np.asarray(leaf, np.float64).reshape(num, -1) for leaf in leaves], axis=1)
+            ranks = stats.rankdata(values, axis=0)  # scales that are drawn make heavy tails
+            correlation = np.corrcoef(ranks.T) - np.eye(values.shape[1])
+            assert np.abs(correlation).max() < 4.9 / np.sqrt(num)

@@ -49,6 +49,17 @@ COVARIANCES = {
 
 
 @pytest.mark.parametrize("name", COVARIANCES)
+def test_draws_are_independent_of_each_other_and_their_parts_too(name):
+    """Over many keys, two draws of each: what a draw shares and what is its own must not be the same noise."""
+    covariance, num = COVARIANCES[name](np.random.default_rng(0)), 20_000
+    keys = jax.random.split(jax.random.key(1), num)
+    draws = np.asarray(jax.vmap(lambda key: covariance.sample(key, 2))(keys), np.float64).reshape(num, -1)
+    dense = np.kron(np.eye(2), np.asarray(covariance.dense(), np.float64))
+    error = np.sqrt((np.outer(np.diag(dense), np.diag(dense)) + dense**2) / num)
+    assert (np.abs(draws.T @ draws / num - dense) < 4.9 * error).all()
+
+
+@pytest.mark.parametrize("name", COVARIANCES)
 def test_covariances_sample_and_evaluate_what_they_say(name):
     covariance = COVARIANCES[name](np.random.default_rng(0))
     dense = np.asarray(covariance.dense(), np.float64)

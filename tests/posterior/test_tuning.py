@@ -27,6 +27,10 @@ def linear():
 
 @pytest.fixture(scope="module")
 def wave():
+    return fitted_wave()
+
+
+def fitted_wave():
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, size=(80, 1))
     y = np.sin(3 * x[:, 0]) + 0.2 * rng.normal(size=80)
@@ -88,6 +92,21 @@ def test_the_tuned_posterior_is_that_of_the_tuned_prior(wave):
     np.testing.assert_allclose(float(again.log_evidence()), float(tuned.log_evidence()), rtol=1e-4)
     assert isinstance(tuned.model.prior, Rescaled)
     assert not isinstance(model.prior, Rescaled)
+
+
+@pytest.mark.parametrize("num_first", [2, 200])
+def test_tuning_twice_ends_where_tuning_once_does(wave, num_first):
+    """The second tuning starts from the prior and noise of the first, whether or not that had settled."""
+    posterior, rule = wave[3], Evidence(noise=True, num_steps=200)
+    once = posterior.tuned(rule)
+    twice = posterior.tuned(Evidence(noise=True, num_steps=num_first)).tuned(rule)
+    assert twice.model.prior.log_factors.keys() == once.model.prior.log_factors.keys()
+    for path, log_factor in once.model.prior.log_factors.items():
+        assert abs(float(log_factor)) > 0.1
+        np.testing.assert_allclose(twice.model.prior.log_factors[path], log_factor, atol=1e-3)
+    np.testing.assert_allclose(twice.mean.likelihood["log_scale"], once.mean.likelihood["log_scale"], atol=1e-4)
+    np.testing.assert_allclose(float(twice.log_evidence()), float(once.log_evidence()), rtol=1e-5)
+    np.testing.assert_allclose(twice.covariance.variances(), once.covariance.variances(), rtol=1e-2)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 3.0])

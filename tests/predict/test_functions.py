@@ -85,12 +85,43 @@ def test_chunks_and_their_order_leave_no_trace(method, chains):
     np.testing.assert_allclose(turned, whole, rtol=1e-5)
 
 
-def test_unequal_weights_of_a_mixture_count_in_every_average():
-    y = np.sin(2 * X[:, 0])
-    parts = [fit(mx.likelihoods.Gaussian(scale=0.1), factor * y, Laplace(training=TRAINING)) for factor in (1.0, 3.0)]
+def _targets(kind, factor):
+    wave = factor * np.sin(2 * X[:, 0])
+    return {"numbers": wave, "counts": np.round(np.exp(wave)), "classes": (wave > 0.5).astype(int)}[kind]
+
+
+MIXED = {
+    "numbers": (mx.likelihoods.Gaussian(scale=0.1), ("mean", "variance", "epistemic")),
+    "counts": (mx.likelihoods.Poisson(), ("mean",)),
+    "classes": (mx.likelihoods.Categorical(), ("probs",)),
+}
+
+
+@pytest.mark.parametrize("kind", MIXED)
+def test_linearised_mixtures_with_unequal_weights_are_the_average_by_hand(kind):
+    """In closed form, by draws of functions, and by a link."""
+    likelihood, names = MIXED[kind]
+    method = Laplace(training=TRAINING, predictive=mx.predict.Linearised(mx.predict.Probit()))
+    outputs = 2 if kind == "classes" else 1
+    parts = [fit(likelihood, _targets(kind, factor), method, outputs) for factor in (0.5, 1.5)]
     mixture = mx.posterior.Mixture(parts, np.array([1.0, 4.0]))
-    means = [part.predict(AT).mean for part in parts]
-    np.testing.assert_allclose(mixture.predict(AT).mean, 0.2 * means[0] + 0.8 * means[1], rtol=1e-4, atol=1e-5)
+    weights, key = np.array([0.2, 0.8]), jax.random.key(5)
+    found = mixture.predict(AT, num_samples=400, key=key)
+    members = [
+        part.functions(200, key=jax.random.fold_in(key, i)).predict(AT, spec=part.spec) for i, part in enumerate(parts)
+    ]
+    means = np.stack([member.mean if kind != "classes" else member.probs for member in members])
+    assert np.abs(means[0] - means[1]).max() > 0.1
+    exact = {"mean": np.tensordot(weights, means, 1), "probs": np.tensordot(weights, means, 1)}
+    between = np.tensordot(weights, (means - exact["mean"]) ** 2, 1)
+    for name in ("variance", "epistemic"):
+        if name in names:
+            exact[name] = np.tensordot(weights, np.stack([getattr(member, name) for member in members]), 1) + between
+    for name in names:
+        np.testing.assert_allclose(getattr(found, name), exact[name], rtol=1e-4, atol=1e-5, err_msg=name)
+    y = _targets(kind, 1.0)[:5]
+    densities = np.stack([np.exp(member.log_prob(y)) for member in members])
+    np.testing.assert_allclose(np.exp(found.log_prob(y)), np.tensordot(weights, densities, 1), rtol=1e-3)
 
 
 def test_models_without_a_predictive_say_so():

@@ -70,10 +70,13 @@ def normal_like(key: PRNGKeyArray, tree: PyTree) -> PyTree:
 
 
 def uniform(key: PRNGKeyArray, index: Array | int, *, stream: int = 0) -> Float[Array, "..."]:
-    """Uniform numbers in (0, 1): those with the given indices in a stream of the key."""
-    first, _ = _threefry(key, jnp.asarray(index, jnp.uint32), stream)
-    half = jax.lax.convert_element_type(jax.lax.bitcast_convert_type(first >> 8, jnp.int32), jnp.float32)
-    return (half + 0.5) * np.float32(2.0**-24)
+    """Uniform numbers in (0, 1), without its ends: those with the given indices in a stream of the key."""
+    return _inside_unit_interval(_threefry(key, jnp.asarray(index, jnp.uint32), stream)[0])
+
+
+def _inside_unit_interval(word: UInt32[Array, "..."]) -> Float[Array, "..."]:
+    half = jax.lax.convert_element_type(jax.lax.bitcast_convert_type(word >> 8, jnp.int32), jnp.float32)
+    return jnp.minimum((half + 0.5) * np.float32(2.0**-24), np.float32(1 - 2.0**-24))  # the last would round to 1
 
 
 def derive(key: PRNGKeyArray, index: Array | int, *, stream: Array | int = 0) -> PRNGKeyArray:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Num, PyTree
 
 from marginax.evaluate.chain_diagnostics import ChainDiagnostics, stability_line, unstable_text
+from marginax.evaluate.collapse import collapse_warnings
 from marginax.evaluate.convergence import fraction_of_energy, measure_convergence
 from marginax.evaluate.remedies import PYTHON, Remedies
 from marginax.evaluate.stability import MOST_NATS, measure_stability
@@ -93,11 +94,23 @@ def chain_lines(posterior: AbstractPosterior, words: Remedies | None = None) -> 
         methods = words.methods("DeepEnsemble", "AnchoredEnsemble")
         return [], [f"{text}{methods}, or several chains ({words.chains(10)}), for one"]
     if not isinstance(posterior, Draws):
-        return [], []
+        return [], collapse_warnings(posterior, _drawn_outputs, words)
     if posterior.num_draws < _LEAST_DRAWS:
-        return _ensemble_lines(posterior, words)
+        lines, warned = _ensemble_lines(posterior, words)
+        return lines, [*warned, *_few_draws(posterior, words)]
     found = diagnose_chains(posterior)
     return [*found.lines, *(f"note       {text}" for text in found.notes)], list(found.warn(words))
+
+
+def _few_draws(posterior: Draws, words: Remedies) -> list[str]:
+    """Chains that sample, and kept next to nothing."""
+    if "sample" not in posterior.record.num_steps:
+        return []
+    num = posterior.num_draws
+    return [
+        f"each chain kept {num} draw{'s' * (num > 1)}, fewer than the {_LEAST_DRAWS} that R-hat and effective sizes "
+        f"need: nothing is known of how the chains fared; use {words.setting('num_samples', 500)}"
+    ]
 
 
 def _ensemble_lines(posterior: Draws, words: Remedies) -> tuple[list[str], list[str]]:
@@ -157,6 +170,13 @@ def chain_predictions(posterior: AbstractPosterior, x: Any = None) -> Float[np.n
     functions = _Outputs(posterior.model, jax.tree.map(np.asarray, posterior.flat()))
     (outputs,) = DrawLoop(functions, x, spec=spec).collect(components)
     return outputs.reshape(posterior.num_chains, posterior.num_draws, *outputs.shape[1:])
+
+
+def _drawn_outputs(posterior: AbstractPosterior, num: int) -> Float[np.ndarray, "draw n k"]:
+    """Of networks drawn from a posterior, at the inputs of its record."""
+    draws = jax.tree.map(np.asarray, posterior.sample_params(num, key=posterior.prediction_key()))
+    (outputs,) = DrawLoop(_Outputs(posterior.model, draws), posterior.record.probes, spec=None).collect(components)
+    return outputs
 
 
 class _Outputs(AbstractFunctions):

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AxisType, Mesh, PartitionSpec
-from jaxtyping import Array, Key, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Key, PRNGKeyArray, PyTree
 
 from marginax._kernels.random import derive
 from marginax.data import AbstractSource, Batch
@@ -23,7 +23,7 @@ from marginax.infer.method import AbstractMethod, Info, Phase, State
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 
-_DATA, _START = 0xFFFFFFFF, 0xFFFFFFFE  # streams of keys besides those of the steps
+_DATA, _START, _ELSEWHERE = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD  # streams of keys besides those of the steps
 
 
 class Fixed(eqx.Module):
@@ -111,6 +111,24 @@ def start_chains(
         return method.init(model, params, batch, key=derive(key, 0, stream=_START))
 
     return jax.tree.map(_strongly_typed, jax.vmap(start)(params, keys))
+
+
+@eqx.filter_jit
+def start_elsewhere(
+    model: AbstractModel,
+    own: Params,
+    params: Params,
+    bad: Bool[Array, " chains"],
+    keys: Key[Array, " chains"],
+    attempt: Array,
+) -> Params:
+    """Other starting points for the chains that are marked, away from the model's own."""
+
+    def draw(params: Params, bad: Array, key: PRNGKeyArray) -> Params:
+        other = model.reinitialise(own, key=derive(key, attempt, stream=_ELSEWHERE))
+        return jax.tree.map(lambda a, b: jnp.where(bad, a, b), other, params)
+
+    return jax.vmap(draw)(params, bad, keys)
 
 
 def _strongly_typed(leaf: Array) -> Array:

@@ -31,8 +31,10 @@ from marginax.infer.chunk import (
     run_chunk,
     spread_chains,
     start_chains,
+    start_elsewhere,
     traced_numbers,
 )
+from marginax.infer.convergence import objective_of, training_warnings
 from marginax.infer.hooks import AbstractHook, Event
 from marginax.infer.method import AbstractMethod, Phase
 from marginax.infer.progress import Interrupt, Progress
@@ -44,6 +46,7 @@ from marginax.posterior.storage import save_posterior
 _SECONDS_PER_CHUNK = 0.5
 _MOST_STEPS = 4096
 _MOST_BYTES = 64 * 2**20  # of draws or batches held for one chunk
+MOST_RETRIES = 10  # of starting points where the density is not finite
 
 
 @dataclass
@@ -59,6 +62,7 @@ class Run:
     start: Params
     directory: RunDirectory | None = None
     chunk_size: int | None = None
+    num_retries: int = 0
     phase: int = 0
     step: int = 0
     num_steps: dict[str, int] = field(default_factory=dict)
@@ -71,10 +75,7 @@ class Run:
 
     def execute(self, progress: bool | None) -> AbstractPosterior:
         """Run all phases from where the run stands, and build the posterior."""
-        model, source, keys, mesh = self._placed()
-        first = self.source.batch(0, key=data_key(self.key, 0)) if self.source.on_host else None
-        states = start_chains(model, traced_numbers(self.method), source, keys, self.start, first)
-        memories = tuple(hook.begin(self.model, states) for hook in self.hooks)
+        states, memories = self._begin()
         restored = None if self.directory is None else self.directory.latest((states, memories))
         phases = self._phases
         if restored is None:
@@ -83,7 +84,7 @@ class Run:
             cursor, (states, memories), files = restored
             self.kept = dict(files)
             self._set_cursor(cursor)
-        states = spread_chains(states, mesh)
+        states = spread_chains(states, chain_mesh(self.num_chains))
         with Progress(progress) as bar, Interrupt() as interrupt:
             while self.phase < len(phases):
                 phase = phases[self.phase]
@@ -110,6 +111,10 @@ class Run:
             )
             states = phase.leave(states, part)
             chunk = _on_host(infos, stop - self.step)
+            if self._starts_elsewhere(chunk):
+                states, memories = self._begin()
+                states = spread_chains(states, fixed.mesh)
+                continue
             taken = time.perf_counter() - began
             rate = (stop - self.step) / max(taken, 1e-9)
             self.seconds[phase.name] = self.seconds.get(phase.name, 0.0) + taken
@@ -125,6 +130,33 @@ class Run:
             length = int(np.clip(rate * patience, 1, min(8 * length, fixed.capacity)))
             bar.update(self.step, rate, self.step if stopped else phase.num_steps)
         return states, memories
+
+    # ---- the start
+
+    def _begin(self) -> tuple[PyTree, tuple[PyTree, ...]]:
+        """States of chains and memories of hooks before the first step."""
+        model, source, keys, _ = self._placed()
+        first = self.source.batch(0, key=data_key(self.key, 0)) if self.source.on_host else None
+        states = start_chains(model, traced_numbers(self.method), source, keys, self.start, first)
+        return states, tuple(hook.begin(self.model, states) for hook in self.hooks)
+
+    def _starts_elsewhere(self, chunk: dict[str, np.ndarray]) -> bool:
+        """Draw other starting points for chains whose very first density is not finite, a few times, as Stan does."""
+        bad = self._bad_starts(chunk)
+        if self.phase or self.step or not bad.any() or self.num_retries == 0:
+            return False
+        self.num_retries -= 1
+        moved = (f"chain {c} began elsewhere: its log density was not finite at its first start" for c in _true(bad))
+        self.notes = tuple(dict.fromkeys((*self.notes, *moved)))
+        model, _, keys, _ = self._placed()
+        attempt = jnp.asarray(MOST_RETRIES - self.num_retries, jnp.uint32)
+        own = self.model.init(self.source)
+        self.start = start_elsewhere(model, own, self.start, jnp.asarray(bad), keys, attempt)
+        return True
+
+    def _bad_starts(self, chunk: dict[str, np.ndarray]) -> np.ndarray:
+        found = objective_of(chunk)
+        return np.zeros(self.num_chains, bool) if found is None else ~np.isfinite(found[:, 0])
 
     # ---- pieces of the loop
 
@@ -175,15 +207,21 @@ class Run:
         finite = np.asarray(finite_chains(states.params))
         if "log_density" in chunk:
             finite = finite & np.isfinite(chunk["log_density"]).all(axis=1)
-        for chain in np.flatnonzero(~finite).tolist():
+        first_chunk = self.phase == 0 and self.step == next(iter(chunk.values())).shape[1] if chunk else False
+        from_start = self._bad_starts(chunk) if first_chunk else np.zeros(self.num_chains, bool)
+        for chain in _true(~finite):
             if chain not in self.bad_chains:
                 text = f"chain {chain} became NaN in phase {phase.name!r} before step {self.step} and was left out"
+                if from_start[chain]:
+                    text += ": its log density is not finite where it starts"
                 self.bad_chains[chain] = text
                 warnings.warn(text, RuntimeWarning, stacklevel=5)
         if len(self.bad_chains) == self.num_chains:
+            why = "standardise the data (mx.data.standardise) or lower the learning rate / step size"
+            if from_start.all():
+                why = "the log density is not finite where they start: check the model and the data, or pass init="
             raise FloatingPointError(
-                f"all {self.num_chains} chains became NaN in phase {phase.name!r} before step {self.step}: "
-                "standardise the data (mx.data.standardise) or lower the learning rate / step size"
+                f"all {self.num_chains} chains became NaN in phase {phase.name!r} before step {self.step}: {why}"
             )
 
     def _call_hooks(
@@ -288,6 +326,8 @@ class Run:
         notes = (*self.bad_chains.values(), *self.notes)
         if not finished:
             notes += ("interrupted before its last step: what there was is here, mx.resume goes on from a directory",)
+        elif all(self.num_steps.get(phase.name) == phase.num_steps for phase in phases):  # no hook has ended one
+            notes += training_warnings(infos, int(self.source.spec.num_examples), self.method)
         record = FitRecord(
             method=describe(self.method),
             num_chains=self.num_chains,
@@ -310,6 +350,10 @@ class Run:
             save_posterior(posterior, self.directory.posterior, overwrite=True, draws=arrays, linked=file)
             self.directory.forget()
         return posterior
+
+
+def _true(flags: np.ndarray) -> list[int]:
+    return np.flatnonzero(flags).tolist()
 
 
 def _program(phases: tuple[Phase, ...], index: int) -> int:

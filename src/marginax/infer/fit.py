@@ -15,7 +15,7 @@ from marginax._keys import Key, as_key
 from marginax.data import GrowingMinibatches, as_source
 from marginax.files import RunDirectory
 from marginax.infer.catalogue import as_method
-from marginax.infer.driver import Run
+from marginax.infer.driver import MOST_RETRIES, Run
 from marginax.infer.hooks import AbstractHook
 from marginax.infer.method import AbstractMethod, check_count
 from marginax.model import AbstractModel
@@ -49,7 +49,8 @@ def fit(
         key: int seed or JAX key.
         num_chains: independent runs from different starts; every method has this axis.
         init: where chains start: a network (for other models, their unknowns), or a posterior whose draws are shared
-            out among the chains. By default the first chain starts at the model's own place and the others elsewhere.
+            out among the chains. By default the first chain starts at the model's own place and the others elsewhere,
+            and where the density is not finite another start is drawn.
         hooks: what else to do between chunks, such as `mx.infer.EarlyStopping(...)`.
         directory: where to keep checkpoints, so that `mx.resume(directory)` can go on after a crash or Ctrl-C. Kept
             draws then stream to a file there and are never in memory together.
@@ -102,6 +103,7 @@ def fit(
     model.check(source)
     start = starting_points(model, model.init(source), init, num_chains, jax.random.fold_in(key, _STARTS))
     run = Run(model, method, source, tuple(bound), key, num_chains, start, chunk_size=chunk_size)
+    run.num_retries = MOST_RETRIES if init is None else 0
     if directory is not None:
         run.directory = RunDirectory(Path(directory))
         run.directory.create(
@@ -114,6 +116,7 @@ def fit(
                 "key": key,
                 "num_chains": num_chains,
                 "chunk_size": chunk_size,
+                "num_retries": run.num_retries,
             },
             optional={"model": model.structure, "method": None, "source": None, "hooks": None},
         )
@@ -156,6 +159,7 @@ def resume(
         jax.tree.unflatten(jax.tree.structure(adapted.init(source)), setup.get("start")),
         files,
         setup.get("chunk_size"),
+        setup.get("num_retries") if "num_retries" in setup else 0,
     )
     return run.execute(progress)
 

@@ -109,7 +109,7 @@ class MCLMC(AbstractFullBatchSampler):
         zero = jnp.zeros((), position.dtype)
         return MCLMCState(
             params=params,
-            log_density=zero,
+            log_density=zero + jnp.nan,  # not known before the first step, and never known where that finds none
             gradient=jnp.zeros_like(position),
             direction=direction,
             tuning=first_tuning(zero),
