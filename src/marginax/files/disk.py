@@ -16,10 +16,12 @@ except ImportError:  # Windows: abandoned temporaries are then left alone
     fcntl = None
 
 __all__ = [
+    "inside",
     "naming",
     "new_file",
     "open_directory",
     "open_regular",
+    "plain_path",
     "real_path",
     "remove_abandoned",
     "remove_directory",
@@ -63,13 +65,29 @@ def real_path(path: str | os.PathLike[str]) -> Path:
         raise FileError(f"not a valid path: {error}") from None
 
 
+def plain_path(path: str | os.PathLike[str]) -> Path:
+    """The absolute path with symbolic links on the way resolved, and the last name as it is."""
+    given = Path(path)
+    return real_path(given.parent) / given.name if given.name not in ("", "..") else real_path(given)
+
+
+def inside(root: Path, *names: str) -> Path:
+    """A path in a directory, of which no part below the root may be a symbolic link."""
+    path = root
+    for name in names:
+        path = path / name
+        if path.is_symlink():
+            raise FileError(f"{path} is a symbolic link, and links within {root} are not followed: remove it")
+    return path
+
+
 @contextlib.contextmanager
 def open_directory(path: Path) -> Iterator[int | None]:
     """Hold a directory open: what is read in it belongs together, even if it is renamed meanwhile."""
     if os.open not in os.supports_dir_fd:  # Windows
         yield None
         return
-    fd = os.open(path, os.O_RDONLY)
+    fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     try:
         yield fd
     finally:

@@ -22,6 +22,7 @@ from marginax.files.disk import (
     new_file,
     open_directory,
     open_regular,
+    plain_path,
     real_path,
     remove_abandoned,
     remove_directory,
@@ -34,7 +35,7 @@ from marginax.files.error import FileError
 from marginax.files.tensors import hash_file, map_tensors, parse_json, read_tensors, write_all, write_tensors
 from marginax.files.tree import Document, decode, encode
 
-__all__ = ["load_tree", "read_arrays", "read_bundle", "save_tree", "write_arrays", "write_bundle"]
+__all__ = ["load_tree", "read_arrays", "read_bundle", "save_tree", "sha256_of_bundle", "write_arrays", "write_bundle"]
 
 PathLike = str | os.PathLike[str]
 
@@ -124,7 +125,7 @@ def write_bundle(
             with new_file(temporary / _ARRAYS) as fd:
                 files = {_ARRAYS: write_tensors(fd, arrays)}
             if linked is not None:
-                files[_LINKED] = _link(real_path(linked), temporary / _LINKED)
+                files[_LINKED] = _link(plain_path(linked), temporary / _LINKED)
             with new_file(temporary / _MANIFEST) as fd:
                 write_all(fd, memoryview(_manifest(kind, text, files)))
             sync_directory(temporary)
@@ -165,6 +166,13 @@ def read_bundle(path: PathLike, kind: str, *, mapped: bool = False) -> tuple[Doc
                 if _stamp(_current(target)) == stamp:
                     raise
                 # Otherwise another process has replaced it while it was read: look again.
+
+
+def sha256_of_bundle(path: PathLike) -> str:
+    """The hash of a bundle's manifest, which has those of its files: what it holds, and nothing else, decides it."""
+    with naming(path), system_errors(), open_regular(_current(real_path(path)) / _MANIFEST) as (fd, size):
+        os.lseek(fd, max(0, size - _TAIL_SIZE), os.SEEK_SET)
+        return hashlib.sha256(_read_all(fd, _TAIL_SIZE)).hexdigest()
 
 
 def write_arrays(path: PathLike, arrays: Mapping[str, Any]) -> str:
@@ -238,7 +246,7 @@ def _read_directory(
 
 def _link(source: Path, target: Path) -> tuple[str, int]:
     try:
-        os.link(source, target)
+        os.link(source, target, follow_symlinks=os.link not in os.supports_follow_symlinks)
     except OSError:  # another file system, or one without links
         with open_regular(source) as (fd, _), new_file(target) as copy:
             while part := os.read(fd, 2**22):
@@ -322,7 +330,7 @@ def _old_name(target: Path) -> Path:
 def _current(target: Path) -> Path:
     # A write that was interrupted between its two renames leaves the good copy under the old name.
     old = _old_name(target)
-    return old if _is_vacant(target) and _is_bundle(old) else target
+    return old if _is_vacant(target) and not old.is_symlink() and _is_bundle(old) else target
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:

@@ -307,6 +307,7 @@ class Run:
             is_leaf=lambda node: node is None or isinstance(node, FitRecord),
         )
         if finished and self.directory is not None:
+            self.directory.verify()
             save_posterior(posterior, self.directory.posterior, overwrite=True, draws=arrays, linked=file)
             self.directory.forget()
         return posterior

@@ -102,8 +102,10 @@ def fit(
     model.check(source)
     start = starting_points(model, model.init(source), init, num_chains, jax.random.fold_in(key, _STARTS))
     run = Run(model, method, source, tuple(bound), key, num_chains, start, chunk_size=chunk_size)
-    if directory is not None:
-        run.directory = RunDirectory(Path(directory))
+    if directory is None:
+        return run.execute(progress)
+    run.directory = RunDirectory(Path(directory))
+    with run.directory.owned():
         run.directory.create(
             {
                 "model": run.model,
@@ -117,7 +119,7 @@ def fit(
             },
             optional={"model": model.structure, "method": None, "source": None, "hooks": None},
         )
-    return run.execute(progress)
+        return run.execute(progress)
 
 
 def resume(
@@ -131,33 +133,47 @@ def resume(
     """Go on with a run that was interrupted; the result equals that of an uninterrupted one, bit for bit.
 
     Args:
-        directory: the directory that was given to `fit`.
-        model: needed only if its network is a class or function of yours that is not registered.
-        data: needed only if the data could not be stored with the run.
+        directory: the directory that was given to `fit`. It must not be in use by another process.
+        model: needed only if its network is a class or function of yours that is not registered; the same as in `fit`.
+        data: needed only if the data could not be stored with the run; the same as in `fit`.
         hooks: needed only if they are of your own making.
         progress: as in `fit`.
     """
     files = RunDirectory(Path(directory))
-    setup = files.read()
+    files.check_begun()
     if files.finished:
-        return load(files.posterior, model=model)
+        return _finished(files, model)
+    with files.owned():
+        if files.finished:  # meanwhile
+            return _finished(files, model)
+        return _restored(files, model, data, hooks).execute(progress)
+
+
+def _finished(files: RunDirectory, model: AbstractModel | None) -> AbstractPosterior:
+    if model is not None:
+        model = files.read().get("method").prepare_model(model)
+    return load(files.posterior, model=model)
+
+
+def _restored(
+    files: RunDirectory, model: AbstractModel | None, data: Any, hooks: Sequence[AbstractHook] | None
+) -> Run:
+    setup = files.read()
     method = setup.get("method")
-    model = stored_model(setup, model)
-    adapted = method.prepare_model(model)
-    given = None if data is None or "source" in setup else as_source(data, method.batch_size, model.read)
+    model = method.prepare_model(stored_model(setup, None if model is None else method.prepare_model(model)))
+    given = None if data is None else as_source(data, method.batch_size, model.read)
     source = setup.get("source", given, argument="data")
-    run = Run(
-        adapted,
+    return Run(
+        model,
         method,
         source,
-        tuple(setup.get("hooks", hooks, argument="hooks")),
+        tuple(setup.get("hooks", hooks, argument="hooks", same=False)),
         setup.get("key"),
         setup.get("num_chains"),
-        jax.tree.unflatten(jax.tree.structure(adapted.init(source)), setup.get("start")),
+        jax.tree.unflatten(jax.tree.structure(model.init(source)), setup.get("start")),
         files,
         setup.get("chunk_size"),
     )
-    return run.execute(progress)
 
 
 def starting_points(model: AbstractModel, params: Params, init: Any, num_chains: int, key: PRNGKeyArray) -> Params:
