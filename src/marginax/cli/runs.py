@@ -68,7 +68,7 @@ class HeldOut:
             parts["seen"] = self.seen
         if self.train is not None:
             parts["train"] = (_to_columns(self.train[0]), to_column(self.target, self.train[1]))
-        _directory(directory).create(parts)
+        run_directory(directory).create(parts)
 
     @staticmethod
     def remove(directory: Path) -> None:
@@ -81,7 +81,7 @@ class HeldOut:
     @classmethod
     def load(cls, directory: Path) -> "HeldOut":
         """Read what `save` wrote."""
-        setup = _directory(directory).read()
+        setup = run_directory(directory).read()
         x, y = _from_columns(setup.get("x"), setup.get("y"))
         more = {name: setup.get(name) for name in ("written", "seen") if name in setup}  # earlier versions have none
         if "train" in setup:
@@ -134,9 +134,11 @@ def from_column(column: Column) -> Any:
     return np.array(column.values, object) if column.kind == "text" else np.asarray(column.values)
 
 
-def _directory(path: Path) -> RunDirectory:
+def run_directory(path: Path) -> RunDirectory:
+    """The files of a run: the rows that were held out, the fit, perhaps one of all rows, and the report."""
     made_by = f"`marginax fit data.csv --target y --out {path}`"
-    return RunDirectory(path, "run", made_by, "choose another --out", folder=_FOLDER, kind="held out")
+    begun = f"{FIT}/run/setup"
+    return RunDirectory(path, "run", made_by, "choose another --out", folder=_FOLDER, kind="held out", begun_with=begun)
 
 
 def fit_of(directory: Path, name: str = FIT) -> RunDirectory:

@@ -31,6 +31,7 @@ def predict(
     with output.speaking():
         from marginax.cli.runs import HeldOut
         from marginax.data import read_table
+        from marginax.files import write_text
 
         kept = HeldOut.load(run)
         estimator = _load(run, kept)
@@ -46,7 +47,7 @@ def predict(
         predicted = require("pandas").concat(parts, ignore_index=True)
         found = require("pandas").concat([others, predicted], axis=1)
         if out is not None:
-            found.to_csv(out, index=False)
+            write_text(out, found.to_csv(index=False))
             output.result({"rows": len(found), "out": str(out)}, f"{len(found):,} predictions in {out}")
         elif json:
             output.result({"rows": len(found), "predictions": found.to_dict("records")}, "")

@@ -235,9 +235,10 @@ class RunDirectory:
         for document, arrays in sorted(found, key=lambda item: item[0]["count"], reverse=True):
             if document.get("setup", self._identity) != self._identity:  # earlier versions did not name it
                 raise FileError(f"{self.path} has the setup of another run: put back the one that it was made with")
+            paths = {name: self._file(name) for name in document["kept"]}
             try:
                 files = {
-                    name: GrowingFile.open(self._file(name), kept["count"], kept["sha256"], kept.get("header"))
+                    name: GrowingFile.open(paths[name], kept["count"], kept["sha256"], kept.get("header"))
                     for name, kept in document["kept"].items()
                 }
             except FileError as error:

@@ -35,7 +35,16 @@ from marginax.files.error import FileError
 from marginax.files.tensors import hash_file, map_tensors, parse_json, read_tensors, write_all, write_tensors
 from marginax.files.tree import Document, decode, encode
 
-__all__ = ["load_tree", "read_arrays", "read_bundle", "save_tree", "sha256_of_bundle", "write_arrays", "write_bundle"]
+__all__ = [
+    "load_tree",
+    "read_arrays",
+    "read_bundle",
+    "save_tree",
+    "sha256_of_bundle",
+    "write_arrays",
+    "write_bundle",
+    "write_text",
+]
 
 PathLike = str | os.PathLike[str]
 
@@ -200,6 +209,18 @@ def write_arrays(path: PathLike, arrays: Mapping[str, Any]) -> str:
         return sha256
 
 
+def write_text(path: PathLike, text: str) -> None:
+    """Write a text file, replacing an existing one at once or not at all; to a pipe or a device as it comes."""
+    data = memoryview(text.encode("utf-8"))
+    with naming(path), system_errors("nothing was written, what was there before is unchanged"):
+        target = real_path(path)
+        if target.exists() and not target.is_file() and not target.is_dir():
+            target.write_bytes(data)
+            return
+        with replacing_file(target) as fd:
+            write_all(fd, data)
+
+
 def read_arrays(path: PathLike, sha256: str | None = None) -> dict[str, np.ndarray]:
     """Read one safetensors file.
 
@@ -245,12 +266,13 @@ def _read_directory(
 
 
 def _link(source: Path, target: Path) -> tuple[str, int]:
-    try:
-        os.link(source, target, follow_symlinks=os.link not in os.supports_follow_symlinks)
-    except OSError:  # another file system, or one without links
-        with open_regular(source) as (fd, _), new_file(target) as copy:
-            while part := os.read(fd, 2**22):
-                write_all(copy, memoryview(part))
+    with open_regular(source) as (fd, _):
+        try:
+            os.link(source, target)
+        except OSError:  # another file system, or one without links
+            with new_file(target) as copy:
+                while part := os.read(fd, 2**22):
+                    write_all(copy, memoryview(part))
     with open_regular(target) as (fd, size):
         return hash_file(fd), size
 

@@ -54,7 +54,8 @@ def fit(
         directory: where to keep checkpoints, so that `mx.resume(directory)` can go on after a crash or Ctrl-C. Kept
             draws then stream to a file there and are never in memory together.
         progress: show a progress bar; by default at a terminal and in a notebook.
-        chunk_size: most steps between two looks at the host; the result does not depend on it.
+        chunk_size: most steps between two looks at the host; the result does not depend on it. Checkpoints are written
+            after every chunk if it is given, and else so rarely that they take about 2% of the time.
 
     Returns:
         A posterior: draw networks from it, predict with it, save it.
@@ -150,14 +151,12 @@ def resume(
 
 
 def _finished(files: RunDirectory, model: AbstractModel | None) -> AbstractPosterior:
-    if model is not None:
-        model = files.read().get("method").prepare_model(model)
+    if model is not None and "method" in (setup := files.read()):
+        model = setup.get("method").prepare_model(model)
     return load(files.posterior, model=model)
 
 
-def _restored(
-    files: RunDirectory, model: AbstractModel | None, data: Any, hooks: Sequence[AbstractHook] | None
-) -> Run:
+def _restored(files: RunDirectory, model: AbstractModel | None, data: Any, hooks: Sequence[AbstractHook] | None) -> Run:
     setup = files.read()
     method = setup.get("method")
     model = method.prepare_model(stored_model(setup, None if model is None else method.prepare_model(model)))
