@@ -129,5 +129,5 @@ def test_reports_and_predictions_are_replaced_at_once(houses, tmp_path, monkeypa
             assert "no space left on device; nothing was written" in found.stderr
     assert (tmp_path / "run" / "report.html").read_text("utf-8") == before
     assert (tmp_path / "predictions.csv").read_text() == "old"
-    with pytest.raises(FileError, match="a directory|regular file"):
+    with pytest.raises(FileError, match="regular file"):
         marginax.report.write_page(tmp_path, "title", [])

@@ -340,3 +340,11 @@ def test_a_bundle_with_something_else_in_it_is_refused(tmp_path, value):
     parts.write(tmp_path / "crafted", "posterior")
     with pytest.raises(FileError, match="where a posterior should be"):
         mx.load(tmp_path / "crafted")
+
+
+def test_another_precision_is_said(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    run.create({"size": 1})
+    run.save({}, {"weight": jnp.zeros(2)}, [])
+    with pytest.raises(FileError, match=r"float32 \(2,\) where float64 \(2,\) was expected: jax_enable_x64"):
+        run.latest({"weight": np.zeros(2)})

@@ -53,6 +53,7 @@ _MANIFEST, _ARRAYS, _LINKED = "manifest.json", "arrays.safetensors", "draws.safe
 _NAMES = (_MANIFEST, _ARRAYS, _LINKED)
 _ENTRIES = {"format", "version", "kind", "versions", "files", "document", "sha256"}
 _MAX_MANIFEST = 16 * 2**20
+_MAX_BRACKETS = 2**19  # in a manifest, so that it is read in about a second
 _HEAD = b'{\n"format": "marginax",\n'
 _TAIL = b',\n"sha256": "%b"\n}\n'
 _TAIL_SIZE = len(_TAIL % bytes(64))
@@ -284,6 +285,8 @@ def _document_text(document: Document) -> str:
         raise FileError(f"document must be JSON: {error}") from None
     if len(text) > _MAX_MANIFEST - 2**16:
         raise FileError(f"the document takes {len(text)} bytes as JSON, too many: put numbers into arrays")
+    if text.count("[") + text.count("{") > _MAX_BRACKETS // 2:
+        raise FileError("the document holds too many lists and objects: put numbers into arrays")
     return text
 
 
@@ -306,6 +309,8 @@ def _parse_manifest(text: bytes) -> dict[str, Any]:
     body = text[:-_TAIL_SIZE]
     if text[-_TAIL_SIZE:] != _TAIL % hashlib.sha256(body).hexdigest().encode():
         raise FileError(f"truncated or damaged: the SHA-256 of {_MANIFEST} does not match")
+    if text.count(b"[") + text.count(b"{") > _MAX_BRACKETS:
+        raise FileError(f"{_MANIFEST} holds more than {_MAX_BRACKETS} lists and objects")
     manifest = parse_json(text)
     version, versions = manifest.get("version"), manifest.get("versions")
     if type(version) is not int or not isinstance(versions, dict):

@@ -4,12 +4,10 @@ A host loop over chunks around a compiled loop over steps. Between chunks: progr
 and a look at Ctrl-C. The number of steps in a chunk follows the clock; nothing in the result depends on it.
 """
 
-import os
 import shutil
 import time
 import warnings
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -19,10 +17,12 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from marginax._machine import available_memory
 from marginax.data import AbstractSource, Batch
 from marginax.files import FileError, GrowingArrays, GrowingFile, RunDirectory
 from marginax.infer.chunk import (
     Fixed,
+    bound_programs,
     chain_keys,
     chain_mesh,
     data_key,
@@ -103,6 +103,7 @@ class Run:
         self, phase: Phase, states: PyTree, memories: tuple[PyTree, ...], bar: Progress, interrupt: Interrupt
     ) -> tuple[PyTree, tuple[PyTree, ...]]:
         fixed = self._fixed(self._capacity(states))
+        bound_programs(fixed, states)
         bar.phase(phase.name, self.step, phase.num_steps)
         periods = [n for hook in self.hooks if (n := hook.every(phase.name, self.source))]
         length, patience = min(8, fixed.capacity), _SECONDS_PER_CHUNK
@@ -221,7 +222,7 @@ class Run:
             if phase.keep is not None
         )
         if self.directory is None:
-            error, free, where = MemoryError, _available_memory(), "of memory"
+            error, free, where = MemoryError, available_memory(), "of memory"
             instead = "pass directory=... to keep them on disk"
         else:
             error, free, where = FileError, shutil.disk_usage(self.directory.path).free, "on the disk"
@@ -360,14 +361,3 @@ def _on_host(tree: PyTree, num: int) -> dict[str, np.ndarray]:
 
 def _num_bytes(tree: PyTree) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
-def _available_memory() -> int | float:
-    """Bytes that can be had without swapping, all of the machine's where the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        names = getattr(os, "sysconf_names", {})
-        known = "SC_PHYS_PAGES" in names and "SC_PAGE_SIZE" in names
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known else float("inf")

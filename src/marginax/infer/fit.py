@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from marginax._keys import Key, as_key
+from marginax._machine import check_process
 from marginax.data import GrowingMinibatches, as_source
 from marginax.files import RunDirectory
 from marginax.infer.catalogue import as_method
@@ -68,6 +69,7 @@ def fit(
     >>> bool(abs(posterior.predict([[0.5]]).mean[0] - 1.5) < 0.05)
     True
     """
+    check_process()
     if not isinstance(model, AbstractModel):
         raise TypeError(f"model must be an mx.Model or mx.Density, got {type(model).__name__}")
     method = as_method(method)
@@ -140,6 +142,7 @@ def resume(
         hooks: needed only if they are of your own making.
         progress: as in `fit`.
     """
+    check_process()
     files = RunDirectory(Path(directory))
     files.check_begun()
     if files.finished:
