@@ -144,6 +144,7 @@ def bound_programs(fixed: Fixed, states: State) -> None:
     if program not in _programs and len(_programs) >= _MOST_PROGRAMS:
         _programs.clear()
         jax.clear_caches()
+        eqx.clear_caches()
     _programs.add(program)
 
 

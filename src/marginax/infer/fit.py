@@ -162,17 +162,18 @@ def _finished(files: RunDirectory, model: AbstractModel | None) -> AbstractPoste
 def _restored(files: RunDirectory, model: AbstractModel | None, data: Any, hooks: Sequence[AbstractHook] | None) -> Run:
     setup = files.read()
     method = setup.get("method")
-    model = method.prepare_model(stored_model(setup, None if model is None else method.prepare_model(model)))
-    given = None if data is None else as_source(data, method.batch_size, model.read)
+    prepared = None if model is None else method.prepare_model(model)
+    found: AbstractModel = method.prepare_model(stored_model(setup, prepared))
+    given = None if data is None else as_source(data, method.batch_size, found.read)
     source = setup.get("source", given, argument="data")
     return Run(
-        model,
+        found,
         method,
         source,
         tuple(setup.get("hooks", hooks, argument="hooks", same=False)),
         setup.get("key"),
         setup.get("num_chains"),
-        jax.tree.unflatten(jax.tree.structure(model.init(source)), setup.get("start")),
+        jax.tree.unflatten(jax.tree.structure(found.init(source)), setup.get("start")),
         files,
         setup.get("chunk_size"),
     )
