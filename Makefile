@@ -7,12 +7,13 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
 heading = @printf '\n== %s ==\n'
 
-.PHONY: help demo test test-slow doctest bench docs format pins clean
+.PHONY: help demo test test-slow doctest faults bench docs format pins clean
 
 help:
 	@echo 'make demo             run every method on a small data set; prints where the report is'
 	@echo 'make test             lint, types, import layers, doctests, tests'
 	@echo 'make test-slow        the tests that need minutes'
+	@echo 'make faults           crashes, damage, full disks, rivals, signals, fuzz: an hour; goes on where it was ended'
 	@echo 'make bench NAME=...   a benchmark against its peers'
 	@echo 'make docs             build the documentation into site/'
 	@echo 'make format           sort imports, fix lint, format'
@@ -38,6 +39,9 @@ test: .venv/.installed
 
 test-slow: .venv/.installed-docs
 	@$(PYTEST) -m slow --durations=10
+
+faults: .venv/.installed
+	@$(BIN)/python -m tests.faults $(OPTIONS)
 
 bench: .venv/.installed
 	@$(BIN)/python -m benchmarks $(NAME)

@@ -7,6 +7,7 @@ import pytest
 import marginax as mx
 from marginax.evaluate import Comparison, ComparisonRow, Score, compare, load_comparison
 from marginax.evaluate.costs import Costs
+from marginax.files import FileError
 
 MAP, LAPLACE = mx.infer.MAP(num_epochs=50), mx.infer.Laplace(training=mx.infer.MAP(num_epochs=50))
 
@@ -153,12 +154,12 @@ def test_a_full_disk_is_not_kept_as_a_failure_of_the_method(tmp_path, monkeypatc
     import shutil
 
     model, data, test = _numbers()
-    nuts = mx.infer.MALA(num_warmup=10, num_samples=10)
+    mala = mx.infer.MALA(num_warmup=10, num_samples=10)
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda path: type("Usage", (), {"free": 0}))
-        found = compare(model, data, {"a": MAP, "b": nuts}, test=test, key=0, directory=tmp_path / "c")
-        assert "on the disk are free" in str(found["b"].failure)
-    assert compare(model, data, {"a": MAP, "b": nuts}, test=test, key=0, directory=tmp_path / "c")["b"].failure is None
+        with pytest.raises(FileError, match="on the disk are free"):
+            compare(model, data, {"a": MAP, "b": mala}, test=test, key=0, directory=tmp_path / "c")
+    assert compare(model, data, {"a": MAP, "b": mala}, test=test, key=0, directory=tmp_path / "c")["b"].failure is None
 
 
 def test_saved_and_loaded_it_is_the_same(numbers, tmp_path):

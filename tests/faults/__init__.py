@@ -5,5 +5,6 @@
     python -m tests.faults --only crash:mala       one cell of the table
 
 `work.py` has what is attacked, `attacks.py` how, `__main__.py` the loop and the table. A loss is a run that no command
-goes on with, though none of its files was harmed; a wrong result is one that differs from that of an undisturbed run without a word.
+goes on with, though none of its files was harmed; a wrong result is one that differs from that of an undisturbed run
+without a word.
 """

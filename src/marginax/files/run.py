@@ -1,7 +1,7 @@
 """ONE run directory, for everything that can be resumed: fits, estimators, comparisons, active learning.
 
     run/setup/                  how it was set up, in named parts: written once
-    run/checkpoint-0/, -1/      where it stands; written in turn, so that one good checkpoint always exists
+    run/checkpoint-0/, -1/ ...  where it stands; written in turn, so that one good checkpoint always exists
     run/info-0.safetensors      growing files that the checkpoints count, filled chunk by chunk
     run/state/                  a value that is replaced as a whole
     run/rows/NAME/              values in the order in which they were added
@@ -55,6 +55,7 @@ class RunDirectory:
         folder: of the setup.
         kind: of the setup's bundle.
         begun_with: what is there when it has begun, besides the setup. Before, it can only be begun anew.
+        num_checkpoints: how many of the last ones are kept, at least two.
         files: growing files by name.
         count: how many checkpoints there were.
 
@@ -72,6 +73,7 @@ class RunDirectory:
     folder: str = "setup"
     kind: str = "setup"
     begun_with: str = ""
+    num_checkpoints: int = 2
     files: dict[str, GrowingFile] = field(default_factory=dict)
     count: int = 0
     _owner: Owner | None = None
@@ -215,7 +217,8 @@ class RunDirectory:
             "setup": self._identity,
             "structure": _structure(state),
         }
-        write_bundle(self._at(f"checkpoint-{self.count % 2}"), "checkpoint", document, leaves, overwrite=True)
+        place = self._at(f"checkpoint-{self.count % self.num_checkpoints}")
+        write_bundle(place, "checkpoint", document, leaves, overwrite=True)
         self.count += 1
 
     def latest(self, like: PyTree) -> tuple[dict[str, Any], PyTree, dict[str, GrowingFile]] | None:
@@ -224,7 +227,7 @@ class RunDirectory:
         None if there is none yet. If all are damaged that is an error, for starting again would overwrite the draws.
         """
         found, damage = [], []
-        for place in (0, 1):
+        for place in range(self.num_checkpoints):
             path = self._at(f"checkpoint-{place}")
             try:
                 found.append(read_bundle(path, "checkpoint"))
@@ -251,7 +254,7 @@ class RunDirectory:
         if damage:
             raise FileError(
                 f"{self.path} cannot be resumed, its checkpoints or what they count are damaged ({'; '.join(damage)}): "
-                "remove both checkpoints to start it again from the beginning"
+                "remove all checkpoints to start it again from the beginning"
             )
         return None
 

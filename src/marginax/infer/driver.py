@@ -20,6 +20,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from marginax._machine import available_memory
 from marginax.data import AbstractSource, Batch
 from marginax.files import FileError, GrowingArrays, GrowingFile, RunDirectory
+from marginax.files.disk import well_formed
 from marginax.infer.chunk import (
     Fixed,
     bound_programs,
@@ -79,14 +80,12 @@ class Run:
         first = self.source.batch(0, key=data_key(self.key, 0)) if self.source.on_host else None
         states = start_chains(model, traced_numbers(self.method), source, keys, self.start, first)
         memories = tuple(hook.begin(self.model, states) for hook in self.hooks)
-        restored = None if self.directory is None else self.directory.latest((states, memories))
+        restored = None if self.directory is None else self._restore(self.directory, (states, memories))
         phases = self._phases
         if restored is None:
             self._check_room(phases, states)
         else:
-            cursor, (states, memories), files = restored
-            self.kept = dict(files)
-            self._set_cursor(cursor)
+            states, memories = restored
         states = spread_chains(states, mesh)
         with Progress(progress) as bar, Interrupt(checkpoints=self.directory is not None) as interrupt:
             while self.phase < len(phases):
@@ -280,6 +279,17 @@ class Run:
             self.directory.save(cursor, (states, memories), sorted(self.changed))
         self.changed, now = set(), time.perf_counter()
         self.last_saved = (now, now - began)
+
+    def _restore(self, directory: RunDirectory, like: PyTree) -> PyTree:
+        """Go to the last checkpoint, if there is one; states of chains and hooks there."""
+        with well_formed(directory.path):
+            found = directory.latest(like)
+            if found is None:
+                return None
+            cursor, restored, files = found
+            self.kept = dict(files)
+            self._set_cursor(cursor)
+            return restored
 
     def _set_cursor(self, cursor: dict[str, Any]) -> None:
         self.phase, self.step = cursor["phase"], cursor["step"]

@@ -39,6 +39,7 @@ def fit(
     directory: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
     chunk_size: int | None = None,
+    num_checkpoints: int = 2,
 ) -> AbstractPosterior:
     """Infer a posterior over networks.
 
@@ -57,6 +58,7 @@ def fit(
         progress: show a progress bar; by default at a terminal and in a notebook.
         chunk_size: most steps between two looks at the host; the result does not depend on it. Checkpoints are written
             after every chunk if it is given, and else so rarely that they take about 2% of the time.
+        num_checkpoints: how many of the last checkpoints are kept; if one is damaged, that before it is used.
 
     Returns:
         A posterior: draw networks from it, predict with it, save it.
@@ -86,6 +88,9 @@ def fit(
     num_chains = method.num_chains if num_chains is None else num_chains
     check_count("num_chains", num_chains)
     check_count("chunk_size", chunk_size, optional=True)
+    check_count("num_checkpoints", num_checkpoints)
+    if num_checkpoints < 2:
+        raise ValueError(f"num_checkpoints must be >= 2, so that one is whole at any time, got {num_checkpoints}")
     bound = []
     for i, hook in enumerate(hooks):
         if not isinstance(hook, AbstractHook):
@@ -107,7 +112,7 @@ def fit(
     run = Run(model, method, source, tuple(bound), key, num_chains, start, chunk_size=chunk_size)
     if directory is None:
         return run.execute(progress)
-    run.directory = RunDirectory(Path(directory))
+    run.directory = RunDirectory(Path(directory), num_checkpoints=num_checkpoints)
     with run.directory.owned():
         run.directory.create(
             {
@@ -119,6 +124,7 @@ def fit(
                 "key": key,
                 "num_chains": num_chains,
                 "chunk_size": chunk_size,
+                "num_checkpoints": num_checkpoints,
             },
             optional={"model": model.structure, "method": None, "source": None, "hooks": None},
         )
@@ -161,6 +167,8 @@ def _finished(files: RunDirectory, model: AbstractModel | None) -> AbstractPoste
 
 def _restored(files: RunDirectory, model: AbstractModel | None, data: Any, hooks: Sequence[AbstractHook] | None) -> Run:
     setup = files.read()
+    if "num_checkpoints" in setup:  # earlier versions have two
+        files.num_checkpoints = setup.get("num_checkpoints")
     method = setup.get("method")
     prepared = None if model is None else method.prepare_model(model)
     found: AbstractModel = method.prepare_model(stored_model(setup, prepared))

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from marginax.files import FileError, Parts, encode
-from marginax.files.disk import inside, naming, real_path
+from marginax.files.disk import inside, naming, real_path, well_formed
 from marginax.model import AbstractModel, Model, Params
 
 if TYPE_CHECKING:
@@ -63,9 +63,14 @@ def load(path: str | os.PathLike[str], *, model: AbstractModel | None = None) ->
         root = root / "posterior"
     elif (root / "setup").exists():
         raise FileError(f"{path} is a run that has not finished: use mx.resume({str(path)!r})")
+    parts = Parts.read(root, "posterior", mapped=True)
+    with well_formed(path):
+        return _decoded(parts, path, model)
+
+
+def _decoded(parts: Parts, path: str | os.PathLike[str], model: AbstractModel | None) -> "AbstractPosterior":
     from marginax.posterior.posterior import AbstractPosterior
 
-    parts = Parts.read(root, "posterior", mapped=True)
     places = parts.get("draws")
     with naming(path):
         if not isinstance(places, dict):
