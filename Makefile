@@ -7,13 +7,14 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
 heading = @printf '\n== %s ==\n'
 
-.PHONY: help demo test test-slow doctest mutants bench docs format pins clean
+.PHONY: help demo test test-slow doctest mutants faults bench docs format pins clean
 
 help:
 	@echo 'make demo             run every method on a small data set; prints where the report is'
 	@echo 'make test             lint, types, import layers, doctests, tests'
 	@echo 'make test-slow        the tests that need minutes'
 	@echo 'make mutants NUM=...  how many small wrong changes of the numerical core the tests notice (hours)'
+	@echo 'make faults           crashes, damage, full disks, rivals, signals, fuzz: an hour; goes on where it was ended'
 	@echo 'make bench NAME=...   a benchmark against its peers'
 	@echo 'make docs             build the documentation into site/'
 	@echo 'make format           sort imports, fix lint, format'
@@ -43,6 +44,9 @@ test-slow: .venv/.installed-docs
 NUM ?= 60
 mutants: .venv/.installed
 	@$(BIN)/python -m tests.mutants --num $(NUM)
+
+faults: .venv/.installed
+	@$(BIN)/python -m tests.faults $(OPTIONS)
 
 bench: .venv/.installed
 	@$(BIN)/python -m benchmarks $(NAME)

@@ -379,3 +379,25 @@ def test_concrete_is_fitted_as_well_as_published(data_dir, folder):
     assert scores["rmse"]["value"] <= 5.23
     assert scores["nll"]["value"] <= 3.04
     assert (folder / "concrete-run" / "report.html").exists()
+
+
+def test_many_rows_of_texts_are_held_out(tmp_path):
+    """More than a document of JSON may hold."""
+    from marginax.cli.runs import HeldOut
+
+    texts = pd.Series([f"a text of some length, number {i}" for i in range(300_000)])
+    texts[7] = None
+    x = pd.DataFrame({"a": texts, "b": texts})
+    HeldOut(x, pd.Series(np.arange(300_000.0), name="y"), "y", "marginax fit", "a.csv", 0.9).save(tmp_path / "run")
+    again = HeldOut.load(tmp_path / "run")
+    assert again.x["a"].isna().sum() == 1
+    assert again.x["a"].dropna().tolist() == texts.dropna().tolist()
+
+
+def test_predictions_hold_no_formulas(flower_run, folder):
+    table = pd.read_csv(folder / "flowers.csv").drop(columns="kind").head(2)
+    table["name"] = ["=cmd|' /C calc'!A0", "plain"]
+    table.to_csv(folder / "formulas.csv", index=False)
+    found = run("predict", flower_run[0], folder / "formulas.csv")
+    assert found.exit_code == 0, found.stderr
+    assert pd.read_csv(io.StringIO(found.stdout))["name"].tolist() == ["'=cmd|' /C calc'!A0", "plain"]

@@ -183,3 +183,34 @@ def test_mapped_files_name_the_row_with_a_nan_and_refuse_foreign_files(mapped):
         mx.data.MappedFiles(mapped / "text.npy", mapped / "y.npy", batch_size=2)
     with pytest.raises(ValueError, match="batch_size must be an int >= 1, got 0"):
         mx.data.MappedFiles(mapped / "x.npy", mapped / "y.npy", batch_size=0)
+
+
+def test_mapped_files_are_found_from_any_folder(mapped, monkeypatch, tmp_path):
+    monkeypatch.chdir(mapped)
+    source = mx.data.MappedFiles("x.npy", "y.npy", batch_size=10)
+    before = source.batch(3, key=jax.random.key(0))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for name in ("x", "y"):
+        np.save(f"{name}.npy", 7 + np.load(mapped / f"{name}.npy"))  # another file of that name
+    np.testing.assert_array_equal(source.batch(3, key=jax.random.key(0)).x, before.x)
+
+
+def test_mapped_files_that_have_changed_are_refused(mapped):
+    source = mx.data.MappedFiles(mapped / "x.npy", mapped / "y.npy", batch_size=10)
+    again = mx.files.decode(*mx.files.encode(source))
+    content = (mapped / "x.npy").read_bytes()
+    (mapped / "x.npy").write_bytes(content)  # another time, the same contents
+    again.batch(0, key=jax.random.key(0))
+    np.save(mapped / "x.npy", np.load(mapped / "x.npy") + np.float32(1))
+    for each in (source, again):
+        with pytest.raises(ValueError, match=r"x\.npy has changed since the run began"):
+            each.batch(0, key=jax.random.key(0))
+    (mapped / "x.npy").write_bytes(content)
+    source.batch(0, key=jax.random.key(0))
+
+
+def test_mapped_files_of_earlier_versions_have_no_stamps(mapped):
+    document, arrays = mx.files.encode(mx.data.MappedFiles(mapped / "x.npy", mapped / "y.npy", batch_size=10))
+    del document["fields"]["stamps"]
+    assert mx.files.decode(document, arrays).batch(0, key=jax.random.key(0)).x.shape == (10, 2)

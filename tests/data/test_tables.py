@@ -245,3 +245,24 @@ def test_columns_that_are_left_out_are_kept_aside(tmp_path):
     assert list(table.x.columns) == ["id", "a"]  # with a gap, it does not count the rows
     assert table.others["who"].tolist() == list("uvvuvuvu")
     assert len(table.others) == len(table.x) == 8
+
+
+def test_a_header_of_more_than_64_kib_is_a_header(tmp_path):
+    names = [f"a_column_with_a_long_name_{i:06d}" for i in range(3000)]
+    rows = [",".join(str((i * j) % 7 / 3) for j in range(3000)) for i in range(1, 8)]
+    (tmp_path / "wide.csv").write_text("\n".join([",".join(names), *rows]))
+    table = read_table(tmp_path / "wide.csv")
+    assert list(table.x.columns) == names
+    assert len(table.x) == 7
+
+
+def test_classes_beyond_the_integers_of_64_bits_stay_what_they_are(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n" + "\n".join(f"{i / 2},{2**63 + i % 2}" for i in range(20)))
+    assert set(read_table(tmp_path / "a.csv", "y").y) == {2**63, 2**63 + 1}
+
+
+def test_thousands_with_points_and_decimal_commas(tmp_path):
+    (tmp_path / "a.csv").write_text("size;price\n1.201;1,5\n900;2,5\n1.100;3,75\n")
+    table = read_table(tmp_path / "a.csv")
+    assert table.x["size"].tolist() == [1201, 900, 1100]
+    assert table.x["price"].tolist() == [1.5, 2.5, 3.75]

@@ -7,6 +7,7 @@ import pytest
 import marginax as mx
 from marginax.evaluate import Comparison, ComparisonRow, Score, compare, load_comparison
 from marginax.evaluate.costs import Costs
+from marginax.files import FileError
 
 MAP, LAPLACE = mx.infer.MAP(num_epochs=50), mx.infer.Laplace(training=mx.infer.MAP(num_epochs=50))
 
@@ -124,6 +125,41 @@ def test_a_comparison_on_disk_goes_on_where_it_was(tmp_path):
         compare(model, _numbers(seed=1)[1], both, test=test, key=0, directory=tmp_path / "c")
     with pytest.raises(FileExistsError, match="holds another comparison"):
         compare(model, data, both, test=test, key=1, directory=tmp_path / "c")
+    wide = mx.Model(model.network, likelihood=model.likelihood, prior=mx.priors.Normal(scale=7.0))
+    with pytest.raises(FileExistsError, match=r"holds another comparison \(model\.prior"):
+        compare(wide, data, both, test=test, key=0, directory=tmp_path / "c")
+
+
+def test_what_was_left_behind_by_a_kill_is_neither_a_row_nor_a_failure(tmp_path):
+    model, data, test = _numbers()
+    both = [MAP, mx.infer.DeepEnsemble(2)]
+    compare(model, data, both[:1], test=test, key=0, directory=tmp_path / "one")  # for its names
+    (name,) = [path.name for path in (tmp_path / "one" / "fits").iterdir()]
+    begin = {"test": test, "key": 0, "directory": tmp_path / "c"}
+
+    def stop(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compare(model, data, both, callback=stop, **begin)
+    for path in (f"fits/{name}", f"fits/{name}/.setup.new-0123456789abcdef", "rows/left", "rows/.MAP.new-0123"):
+        (tmp_path / "c" / path).mkdir(parents=True)
+    (tmp_path / "c" / "rows" / "notes.txt").touch()
+    found = compare(model, data, both, **begin)
+    assert [row.failure for row in found.values()] == [None, None]
+    assert list(load_comparison(tmp_path / "c")) == list(found)
+
+
+def test_a_full_disk_is_not_kept_as_a_failure_of_the_method(tmp_path, monkeypatch):
+    import shutil
+
+    model, data, test = _numbers()
+    mala = mx.infer.MALA(num_warmup=10, num_samples=10)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: type("Usage", (), {"free": 0}))
+        with pytest.raises(FileError, match="on the disk are free"):
+            compare(model, data, {"a": MAP, "b": mala}, test=test, key=0, directory=tmp_path / "c")
+    assert compare(model, data, {"a": MAP, "b": mala}, test=test, key=0, directory=tmp_path / "c")["b"].failure is None
 
 
 def test_saved_and_loaded_it_is_the_same(numbers, tmp_path):
@@ -131,7 +167,7 @@ def test_saved_and_loaded_it_is_the_same(numbers, tmp_path):
     loaded = load_comparison(tmp_path / "c")
     assert repr(loaded) == repr(numbers)
     assert loaded["Laplace"].warnings == numbers["Laplace"].warnings
-    with pytest.raises(FileExistsError, match="holds another comparison"):
+    with pytest.raises(FileExistsError, match="is not empty"):
         numbers.save(tmp_path / "c")
 
 

@@ -205,3 +205,26 @@ def test_pieces_are_the_bytes_in_order_and_small(shape, order):
     found = list(pieces(array))
     assert b"".join(found) == array.tobytes()
     assert max(map(len, found)) <= 4 * 2**20
+
+
+def test_every_flipped_byte_of_a_header_is_noticed(tmp_path):
+    path = tmp_path / "a.safetensors"
+    growing = GrowingFile.create(path, {"a": np.empty((1, 3), np.float32), "b": np.empty((1, 3), np.float32)})
+    growing.write(0, {name: np.zeros((1, 2), np.float32) for name in "ab"})
+    content = path.read_bytes()
+    size = 8 + int.from_bytes(content[:8], "little")
+    accepted = set()
+    for place in range(size):
+        for bit in (1, 2, 4, 32):
+            damaged = bytearray(content)
+            damaged[place] ^= bit
+            path.write_bytes(damaged)
+            try:
+                found = GrowingFile.open(path, 2, growing.sha256, growing.header)
+            except FileError:
+                continue
+            accepted.add(found.names)  # white space, which says nothing
+            found.write(2, {name: np.ones((1, 1), np.float32) for name in "ab"})
+    assert accepted <= {frozenset("ab")}
+    path.write_bytes(content)
+    growing.verify()

@@ -21,6 +21,7 @@ from marginax.files import (
     read_arrays,
     read_bundle,
     save_tree,
+    store,
     write_arrays,
     write_bundle,
 )
@@ -404,6 +405,19 @@ def test_absurd_json_is_refused(run, body):
     with pytest.raises(FileError, match="damaged"):
         read_bundle(run, "test")
     assert time.perf_counter() - start < 1
+
+
+def test_a_manifest_of_millions_of_brackets_is_refused_at_once(run):
+    with pytest.raises(FileError, match="too many lists"):
+        write_bundle(run.parent / "many", "run", [[] for _ in range(2**19)], {})
+    manifest = run / "manifest.json"
+    body = manifest.read_bytes()[: -store._TAIL_SIZE].rpartition(b'"document": ')[0]
+    body += b'"document": [' + b"[]," * 4_000_000 + b"[]]"
+    manifest.write_bytes(body + store._TAIL % hashlib.sha256(body).hexdigest().encode())
+    began = time.perf_counter()
+    with pytest.raises(FileError, match="lists and objects"):
+        read_bundle(run, "run")
+    assert time.perf_counter() - began < 2
 
 
 def test_huge_manifests_are_not_read(run):

@@ -178,7 +178,7 @@ def test_a_dropped_chain_leaves_no_gap_in_the_mapped_draws(tmp_path):
 
 
 def test_draws_that_do_not_fit_are_refused_before_they_are_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(driver, "_available_memory", lambda: 1000)
+    monkeypatch.setattr(driver, "available_memory", lambda: 1000)
     with pytest.raises(MemoryError, match=r"GiB of memory are free: pass directory=.*thin="):
         fit()
     usage = shutil.disk_usage(tmp_path)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from marginax.cli.fitting import Data, Likelihood, Prior, SplitBy, Target, Task, TestFraction, read_with_task
-from marginax.cli.output import INTERRUPTED, Debug, Json, Output, Quiet, table
+from marginax.cli.output import Debug, Json, Output, Quiet, table
 
 _METHODS = "map,laplace,mc_dropout,ivon,deep_ensemble,mile"
 
@@ -56,6 +56,8 @@ def compare(
         test = (estimator.encoder_.encode(found.x[held_out]), targets_of(estimator, found.y[held_out]))
         output.note(f"Predicting {target!r} ({found.task}) by {len(chosen)} methods; {split_of}")
         directory = out or free_directory(data, "comparison")
+        again = f"the same command with --out {shlex.quote(str(directory))} goes on"
+        output.remedies.append(again)
         comparison = evaluate.compare(
             model,
             arrays,
@@ -68,9 +70,8 @@ def compare(
             callback=output.note,
         )
         if len(comparison) < len(chosen):
-            again = f"the same command with --out {shlex.quote(str(directory))} goes on"
-            typer.echo(f"interrupted after {len(comparison)} of {len(chosen)} methods: {again}", err=True)
-            raise typer.Exit(INTERRUPTED)
+            output.remedies.append(f"{len(comparison)} of {len(chosen)} methods are done, {again}")
+            raise KeyboardInterrupt
         command = shlex.join(["marginax", *sys.argv[1:]])
         title = f"{target}, predicted from {data.name} by {len(comparison)} methods"
         report = write_comparison(directory / "report.html", comparison, title=title, command=command)

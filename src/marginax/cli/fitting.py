@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from marginax.cli.output import INTERRUPTED, Debug, Json, Output, Quiet, table
+from marginax.cli.output import Debug, Json, Output, Quiet, table
 
 Data = Annotated[
     Path, typer.Argument(help="A table: CSV or the like (also .gz), Parquet or Excel.", show_default=False)
@@ -66,7 +66,7 @@ def fit(
     output = Output(quiet, json, debug)
     with output.speaking():
         from marginax.cli.fingerprints import fingerprints
-        from marginax.cli.runs import FIT, HeldOut, fit_of, free_directory
+        from marginax.cli.runs import FIT, HeldOut, fit_of, free_directory, run_directory
         from marginax.cli.settings import prior_named, widths, with_options
         from marginax.cli.splitting import split
 
@@ -105,16 +105,18 @@ def fit(
             seen=fingerprints(*train, found.x),
             train=train if all_rows else None,
         )
-        kept.save(directory)
-        output.clock.note("start")
-        try:
-            with _interruptible(directory):
-                estimator.fit(*train, directory=directory / FIT)
-        finally:
-            if not fit_of(directory).exists:
-                kept.remove(directory)
-        output.note(estimator.reason_)
-        _finish(estimator, kept, directory, output)
+        with run_directory(directory).owned():
+            kept.save(directory)
+            output.clock.note("start")
+            try:
+                with _without_warnings(), output.resumable(_how_to_go_on(directory)):
+                    estimator.fit(*train, directory=directory / FIT)
+            finally:
+                if not fit_of(directory).exists:
+                    output.remedies.append("nothing is kept yet, the same command begins again")
+                    kept.remove(directory)
+            output.note(estimator.reason_)
+            _finish(estimator, kept, directory, output)
 
 
 def read_with_task(
@@ -136,37 +138,33 @@ def resume(run: RunPath, quiet: Quiet = False, json: Json = False, debug: Debug 
     output = Output(quiet, json, debug)
     with output.speaking():
         from marginax import estimators
-        from marginax.cli.runs import FIT, HeldOut
+        from marginax.cli.runs import FIT, HeldOut, fit_of, run_directory
+        from marginax.files import FileError
 
         kept = HeldOut.load(run)
+        if not fit_of(run).exists:
+            raise FileError(f"{run} was ended before there was anything to keep: `{kept.command}` begins again")
         output.clock.note("start")
-        with _interruptible(run):
-            estimator = estimators.resume(run / FIT, progress=output.progress)
-        _finish(estimator, kept, run, output)
+        with run_directory(run).owned():
+            with _without_warnings(), output.resumable(_how_to_go_on(run)):
+                estimator = estimators.resume(run / FIT, progress=output.progress)
+            _finish(estimator, kept, run, output)
 
 
 @contextlib.contextmanager
-def _interruptible(directory: Path) -> Iterator[None]:
-    """Ctrl-C says how to go on, if there is something to go on with."""
+def _without_warnings() -> Iterator[None]:
+    """Of chains: they are said at the end, in the words of the command line."""
     import warnings
 
     from sklearn.exceptions import ConvergenceWarning
 
-    from marginax.cli.runs import fit_of
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # said at the end, in the words of the command line
-            yield
-    except KeyboardInterrupt:
-        if not fit_of(directory).exists:
-            raise
-        raise _stopped(directory) from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
 
 
-def _stopped(directory: Path) -> typer.Exit:
-    typer.echo(f"interrupted: `marginax resume {shlex.quote(str(directory))}` goes on", err=True)
-    return typer.Exit(INTERRUPTED)
+def _how_to_go_on(directory: Path) -> str:
+    return f"`marginax resume {shlex.quote(str(directory))}` goes on"
 
 
 def _finish(estimator: Any, kept: Any, directory: Path, output: Output) -> None:
@@ -176,8 +174,9 @@ def _finish(estimator: Any, kept: Any, directory: Path, output: Output) -> None:
     from marginax.posterior.summary import summarise
 
     clock = output.clock
+    output.remedies.append(_how_to_go_on(directory))
     if not estimator.posterior_.record.finished:
-        raise _stopped(directory)
+        raise KeyboardInterrupt
     clock.note("fit")
     scores = judge(estimator, kept.x, kept.y, kept.level)
     clock.note("judge")
@@ -217,12 +216,12 @@ def _fit_all_rows(estimator: Any, kept: Any, directory: Path, output: Output) ->
     x, y = (concat(parts, ignore_index=True) for parts in zip(kept.train, (kept.x, kept.y), strict=True))
     output.note(f"Fitting all {len(y):,} rows.")
     begun = fit_of(directory, ALL_ROWS).exists
-    with _interruptible(directory):
+    with _without_warnings():
         if begun:
             final = estimators.resume(directory / ALL_ROWS, progress=output.progress)
         else:
             final: Any = clone(estimator)
             final.set_params(method=estimator.method_).fit(x, y, directory=directory / ALL_ROWS)
     if not final.posterior_.record.finished:
-        raise _stopped(directory)
+        raise KeyboardInterrupt
     return len(y)

@@ -12,12 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
+from marginax.cli.signals import handling_signals
+
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only: no notes, no progress.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output, and nothing else there.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-
-INTERRUPTED = 130
-
 
 _IMPORTED = [time.perf_counter()]  # until the first command takes it
 
@@ -54,6 +53,7 @@ class Output:
         debug: errors with their traceback.
         notes: what was said on the way, for the JSON object.
         clock: that runs since the command began.
+        remedies: how to go on after an interrupt, the last one counts.
     """
 
     quiet: bool = False
@@ -61,6 +61,7 @@ class Output:
     debug: bool = False
     notes: list[str] = field(default_factory=list)
     clock: Clock = field(default_factory=Clock)
+    remedies: list[str] = field(default_factory=list)
 
     @property
     def progress(self) -> bool | None:
@@ -86,30 +87,44 @@ class Output:
 
     @contextlib.contextmanager
     def speaking(self, *, compiles: bool = True) -> Iterator[None]:
-        """Warnings are notes; an error is one line and exit code 1; Ctrl-C is exit code 130.
+        """Warnings are notes; an error is one line and exit code 1; Ctrl-C is exit code 130, SIGTERM 143.
 
         Args:
             compiles: whether the command computes something, so that it is worth to keep what is compiled.
         """
-        try:
-            if compiles:
-                from marginax._compilation import use_compilation_cache
+        with handling_signals() as signals:
+            try:
+                if compiles:
+                    from marginax._compilation import use_compilation_cache
 
-                use_compilation_cache()
-            with warnings.catch_warnings():
-                warnings.simplefilter("default")
-                warnings.showwarning = lambda message, *_, **__: self.note(f"note: {message}")
-                yield
-        except (typer.Exit, typer.Abort):
-            raise
-        except KeyboardInterrupt:
-            typer.echo("interrupted", err=True)
-            raise typer.Exit(INTERRUPTED) from None
-        except Exception as error:
-            if self.debug:
-                traceback.print_exc()
-            typer.echo(f"error: {say(error)}", err=True)
-            raise typer.Exit(1) from None
+                    use_compilation_cache()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("default")
+                    warnings.showwarning = lambda message, *_, **__: self.note(f"note: {message}")
+                    yield
+                if signals.number is not None:  # it was swallowed, and the end came before it came again
+                    raise KeyboardInterrupt
+            except (typer.Exit, typer.Abort):
+                signals.seen()
+                raise
+            except KeyboardInterrupt:
+                signals.seen()
+                kept = f": {self.remedies[-1]}" if self.remedies else ""
+                typer.echo(f"{signals.word}{kept}", err=True)
+                raise typer.Exit(signals.exit_code) from None
+            except Exception as error:
+                signals.seen()
+                if self.debug:
+                    traceback.print_exc()
+                typer.echo(f"error: {say(error)}", err=True)
+                raise typer.Exit(1) from None
+
+    @contextlib.contextmanager
+    def resumable(self, remedy: str) -> Iterator[None]:
+        """While this goes on, an interrupt says how to go on."""
+        self.remedies.append(remedy)
+        yield
+        self.remedies.pop()
 
     @contextlib.contextmanager
     def counting(self, what: str, total: int) -> Iterator[Any]:

@@ -27,7 +27,34 @@ class Column(eqx.Module):
 
     name: str
     kind: str
-    values: np.ndarray | list[Any]
+    values: "np.ndarray | list[Any] | Texts"
+
+
+@register("table/texts")
+class Texts(eqx.Module):
+    """Texts, of which some are missing, as arrays: a list of many would be too much for a document of JSON."""
+
+    utf8: np.ndarray
+    sizes: np.ndarray  # in bytes; -1 where a text is missing
+
+    @classmethod
+    def of(cls, texts: list[str | None]) -> "Texts":
+        """Texts as arrays.
+
+        >>> Texts.of(["Rome", None, ""]).list()
+        ['Rome', None, '']
+        """
+        data = [None if text is None else text.encode("utf-8", "surrogatepass") for text in texts]
+        whole = b"".join(each for each in data if each is not None)
+        return cls(np.frombuffer(whole, np.uint8), np.array([-1 if d is None else len(d) for d in data], np.int64))
+
+    def list(self) -> list[str | None]:
+        """The texts again."""
+        whole, ends = self.utf8.tobytes(), np.cumsum(np.maximum(self.sizes, 0)).tolist()
+        return [
+            None if size < 0 else whole[end - size : end].decode("utf-8", "surrogatepass")
+            for size, end in zip(self.sizes.tolist(), ends, strict=True)
+        ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +95,7 @@ class HeldOut:
             parts["seen"] = self.seen
         if self.train is not None:
             parts["train"] = (_to_columns(self.train[0]), to_column(self.target, self.train[1]))
-        _directory(directory).create(parts)
+        run_directory(directory).create(parts)
 
     @staticmethod
     def remove(directory: Path) -> None:
@@ -81,7 +108,7 @@ class HeldOut:
     @classmethod
     def load(cls, directory: Path) -> "HeldOut":
         """Read what `save` wrote."""
-        setup = _directory(directory).read()
+        setup = run_directory(directory).read()
         x, y = _from_columns(setup.get("x"), setup.get("y"))
         more = {name: setup.get(name) for name in ("written", "seen") if name in setup}  # earlier versions have none
         if "train" in setup:
@@ -111,7 +138,7 @@ def to_column(name: str, values: Frame) -> Column:
     """A column of pandas as plain data.
 
     >>> import pandas as pd
-    >>> to_column("city", pd.Series(["Rome", None])).values
+    >>> to_column("city", pd.Series(["Rome", None])).values.list()
     ['Rome', None]
     """
     types = require("pandas.api.types")
@@ -124,19 +151,23 @@ def to_column(name: str, values: Frame) -> Column:
             name, "number", values.to_numpy() if whole and not values.isna().any() else values.to_numpy(np.float64)
         )
     texts = [None if missing else str(value) for value, missing in zip(values, values.isna(), strict=True)]
-    return Column(name, "text", texts)
+    return Column(name, "text", Texts.of(texts))
 
 
 def from_column(column: Column) -> Any:
     """The values again."""
     if column.kind == "date":
         return np.asarray(column.values).astype("datetime64[ns]")
-    return np.array(column.values, object) if column.kind == "text" else np.asarray(column.values)
+    if column.kind != "text":
+        return np.asarray(column.values)
+    return np.array(column.values.list() if isinstance(column.values, Texts) else column.values, object)
 
 
-def _directory(path: Path) -> RunDirectory:
+def run_directory(path: Path) -> RunDirectory:
+    """The files of a run: the rows that were held out, the fit, perhaps one of all rows, and the report."""
     made_by = f"`marginax fit data.csv --target y --out {path}`"
-    return RunDirectory(path, "run", made_by, "choose another --out", folder=_FOLDER, kind="held out")
+    begun = f"{FIT}/run/setup"
+    return RunDirectory(path, "run", made_by, "choose another --out", folder=_FOLDER, kind="held out", begun_with=begun)
 
 
 def fit_of(directory: Path, name: str = FIT) -> RunDirectory:

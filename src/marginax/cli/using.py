@@ -31,6 +31,7 @@ def predict(
     with output.speaking():
         from marginax.cli.runs import HeldOut
         from marginax.data import read_table
+        from marginax.files import write_text
 
         kept = HeldOut.load(run)
         estimator = _load(run, kept)
@@ -45,13 +46,14 @@ def predict(
                 advance(len(part))
         predicted = require("pandas").concat(parts, ignore_index=True)
         found = require("pandas").concat([others, predicted], axis=1)
+        plain = _without_formulas(found)
         if out is not None:
-            found.to_csv(out, index=False)
+            write_text(out, plain.to_csv(index=False))
             output.result({"rows": len(found), "out": str(out)}, f"{len(found):,} predictions in {out}")
         elif json:
             output.result({"rows": len(found), "predictions": found.to_dict("records")}, "")
         else:
-            found.to_csv(sys.stdout, index=False)
+            plain.to_csv(sys.stdout, index=False)
 
 
 def evaluate(
@@ -150,3 +152,31 @@ def _columns(estimator: Any, rows: Any, level: float) -> Any:
 def _with_few_digits(values: Any) -> Any:
     """Floats to the eight digits that they are good for; labels as they are."""
     return [float(f"{value:.8g}") for value in values] if values.dtype.kind == "f" else values
+
+
+def _without_formulas(frame: Any) -> Any:
+    """A table whose texts a spreadsheet does not run: before what would be a formula there is an apostrophe.
+
+    >>> import pandas as pd
+    >>> _without_formulas(pd.DataFrame({"name": ["=1+1", "plain", "-3"]}))["name"].tolist()
+    ["'=1+1", 'plain', '-3']
+    """
+    types = require("pandas.api.types")
+
+    columns = {}
+    for name in frame.columns:
+        column = frame[name]
+        if not types.is_numeric_dtype(column.dtype) and not types.is_datetime64_any_dtype(column.dtype):
+            column = column.map(lambda value: f"'{value}" if isinstance(value, str) and _is_formula(value) else value)
+        columns[f"'{name}" if _is_formula(str(name)) else name] = column
+    return require("pandas").DataFrame(columns)
+
+
+def _is_formula(text: str) -> bool:
+    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return True
+    return False

@@ -14,6 +14,8 @@ from marginax.files import FileError
 
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas", r"\s+": "spaces"}
 _SAMPLE = 2**16
+_MOST_SAMPLE = 2**26  # of a file with very long lines
+_LEAST_LINES = 3
 _CHUNK = 2**22
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -48,7 +50,7 @@ class Dialect:
 
 
 def find_dialect(path: Path, encoding: str | None, separator: str | None, decimal: str | None) -> Dialect:
-    """Look at the first 64 KiB (for the encoding, at all bytes); what is given is taken as it is."""
+    """Look at the first 64 KiB or few lines (for the encoding, at all bytes); what is given is taken as it is."""
     head = _head(path)
     encoding = encoding or _encoding(path, head)
     lines = _lines(path, head, encoding)
@@ -75,7 +77,10 @@ def _head(path: Path) -> bytes:
         raise FileError(f"{path}: is a directory, not a text file")
     try:
         with _open(path) as file:
-            head = file.read(_SAMPLE)
+            head = part = file.read(_SAMPLE)
+            while part and len(head) < _MOST_SAMPLE and len(head.splitlines()) < _LEAST_LINES:
+                part = file.read(len(head))
+                head += part
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise FileError(f"{path}: is a gzip archive that cannot be unpacked ({error})") from None
     if not head.strip():
@@ -123,7 +128,7 @@ def _lines(path: Path, head: bytes, encoding: str) -> list[str]:
     except (LookupError, UnicodeDecodeError) as error:
         raise FileError(f"{path}: cannot be read as {encoding} ({error}): pass another encoding=") from None
     lines = text.splitlines()
-    if len(head) == _SAMPLE and len(lines) > 2:
+    if len(head) >= _SAMPLE and len(lines) > 2:
         lines.pop()  # cut off
     if len([line for line in lines if line.strip()]) < 2:
         raise FileError(f"{path}: has a single line: a table needs names of columns and rows")

@@ -234,7 +234,8 @@ def _target(y: Series, task: str | None, notes: list[str]) -> tuple[Series, str]
         if num > _MANY_CLASSES or (text and num > len(y) / 2):
             remedy = "merge rare ones" if text else "pass task='regression'"
             raise ValueError(f"target {name!r} has {num} different values in {len(y)} rows, too many classes: {remedy}")
-        return (y.astype(np.int64) if whole else y), task
+        fits = whole and bool(y.abs().max() < 2**63)
+        return (y.astype(np.int64) if fits else y), task
     return y.astype(np.float64), task
 
 

@@ -156,8 +156,10 @@ def learn_actively(
     study = _Study(model, plan, oracle, pool, test, as_key(key))
     if directory is not None:
         study.files = study_directory(directory)
-        parts = {"model": model, "study": {"plan": plan, "pool": pool, "test": test}, "key": study.key}
-        study.files.create(parts, optional={"model": model.structure})
+        with study.files.owned():
+            parts = {"model": model, "study": {"plan": plan, "pool": pool, "test": test}, "key": study.key}
+            study.files.create(parts, optional={"model": model.structure})
+            return study.execute()
     return study.execute()
 
 
@@ -172,15 +174,17 @@ def resume_learning(directory: str | os.PathLike[str], oracle: Oracle, *, model:
     if not callable(oracle):
         raise TypeError(f"oracle must be a function of row numbers or KnownLabels(y), got {oracle!r}")
     files = study_directory(directory)
-    setup = files.read()
-    found: Any = stored_model(setup, model)
-    parts = setup.get("study")
-    study = _Study(found, parts["plan"], oracle, parts["pool"], parts["test"], setup.get("key"), files)
-    prepared: Any = study.plan.method.prepare_model(found)
-    state, posterior = load_state(files, prepared)
-    if state is not None:
-        study.restore(state, posterior)
-    return study.execute()
+    files.check_begun()
+    with files.owned():
+        setup = files.read()
+        found: Any = stored_model(setup, model)
+        parts = setup.get("study")
+        study = _Study(found, parts["plan"], oracle, parts["pool"], parts["test"], setup.get("key"), files)
+        prepared: Any = study.plan.method.prepare_model(found)
+        state, posterior = load_state(files, prepared)
+        if state is not None:
+            study.restore(state, posterior)
+        return study.execute()
 
 
 @dataclass

@@ -20,19 +20,27 @@ from marginax.data import Arrays
 from marginax.estimators.choice import Budget, choose_method, choose_stack, method_named
 from marginax.estimators.columns import ColumnEncoder, check_names
 from marginax.estimators.stack import Stacked
-from marginax.estimators.storage import estimator_directory, pack, parts_of, read_estimator, unpack
+from marginax.estimators.storage import (
+    RUN,
+    estimator_directory,
+    owning,
+    pack,
+    parts_of,
+    read_estimator,
+    read_posterior,
+    unpack,
+    write_estimator,
+)
 from marginax.estimators.weights import row_weights
-from marginax.files import Parts
 from marginax.infer import AbstractMethod, fit, resume
 from marginax.model import AbstractModel, Model, priors
 from marginax.model.likelihoods import AbstractLikelihood
 from marginax.nets import MLP
-from marginax.posterior import AbstractPosterior, load
+from marginax.posterior import AbstractPosterior
 from marginax.predict import Prediction
 
 ACTIVATIONS = ("relu", "gelu", "silu", "tanh", "sigmoid", "softplus", "elu", "leaky_relu")
 _LEAST_ROWS, _MOST_ROWS = 64, 4096
-_RUN = "run"
 
 
 class BayesianEstimator(BaseEstimator, abc.ABC):
@@ -61,6 +69,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         self.random_state = random_state
         self.progress = progress
 
+    @owning
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, directory: str | os.PathLike[str] | None = None
     ) -> "BayesianEstimator":
@@ -93,7 +102,7 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
             key=seed,
             num_chains=self.num_chains,
             hooks=budget.hooks(),
-            directory=None if files is None else files.path / _RUN,
+            directory=None if files is None else files.path / RUN,
             progress=self.progress,
         )
         self._warn_of_chains()
@@ -115,24 +124,23 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
             progress: show a progress bar; by default when standard error is a terminal.
         """
         use_compilation_cache()
+        estimator_directory(directory).check_begun()
         estimator = read_estimator(directory, cls)
-        estimator.posterior_ = resume(Path(directory) / _RUN, progress=progress)
+        estimator.posterior_ = resume(Path(directory) / RUN, progress=progress)
         estimator._warn_of_chains()
         return estimator
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted estimator to a directory of data-only files; `load` reads it back."""
         check_is_fitted(self)
-        files = estimator_directory(path)
-        Parts.encode(parts_of(self)).write(files.path / files.folder, files.kind, overwrite=overwrite)
-        self.posterior_.save(files.posterior, overwrite=overwrite)
+        write_estimator(self, path, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Any:
         """Read what `save`, or a finished `fit(X, y, directory=...)`, wrote."""
         use_compilation_cache()
-        estimator, files = read_estimator(path, cls), estimator_directory(path)
-        estimator.posterior_ = load(files.posterior if files.finished else files.path / _RUN)
+        estimator = read_estimator(path, cls)
+        estimator.posterior_ = read_posterior(path)
         return estimator
 
     def predict_distribution(self, X: Any) -> Prediction:

@@ -1,5 +1,6 @@
 """Estimators in data-only files, and in whatever pickles them for the user."""
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,11 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from marginax.files import FileError, RunDirectory, decode, encode, register
+from marginax.files import FileError, Parts, RunDirectory, decode, encode, register
+from marginax.posterior import AbstractPosterior, load
+from marginax.posterior.storage import posterior_parts
 
+RUN = "run"
 _FITTED = {"classes_", "encoder_", "feature_names_in_", "method_", "n_features_in_", "reason_", "stack_"}
 
 
@@ -33,7 +37,43 @@ def estimator_directory(path: str | os.PathLike[str]) -> RunDirectory:
         "choose another, or resume the run in it",
         folder="estimator",
         kind="estimator",
+        begun_with=f"{RUN}/setup",
     )
+
+
+def owning(fit: Any) -> Any:
+    """`fit(X, y, directory=...)` as the only one who writes there, from before anything is looked at."""
+
+    @functools.wraps(fit)
+    def owner(*args: Any, directory: str | os.PathLike[str] | None = None, **options: Any) -> Any:
+        if directory is None:
+            return fit(*args, **options)
+        with estimator_directory(directory).owned():
+            return fit(*args, directory=directory, **options)
+
+    return owner
+
+
+def write_estimator(estimator: Any, path: str | os.PathLike[str], *, overwrite: bool) -> None:
+    """The estimator and its posterior as one bundle, which is there as a whole or not at all."""
+    files = estimator_directory(path)
+    own, posterior = Parts.encode(parts_of(estimator)), posterior_parts(estimator.posterior_)
+    whole = Parts(posterior.document | own.document, posterior.arrays | own.arrays)
+    whole.write(files.posterior, "posterior", overwrite=overwrite)
+
+
+def _read(path: str | os.PathLike[str]) -> Parts:
+    """What `write_estimator` wrote; or the estimator alone, beside the run of its fit or, of old, its posterior."""
+    files = estimator_directory(path)
+    if files.finished and "class" in (parts := Parts.read(files.posterior, "posterior", mapped=True)):
+        return parts
+    return files.read()
+
+
+def read_posterior(path: str | os.PathLike[str]) -> AbstractPosterior:
+    """The posterior of an estimator."""
+    files = estimator_directory(path)
+    return load(files.posterior if files.finished else files.path / RUN)
 
 
 def parts_of(estimator: Any) -> dict[str, Any]:
@@ -44,7 +84,7 @@ def parts_of(estimator: Any) -> dict[str, Any]:
 
 def read_estimator(path: str | os.PathLike[str], cls: type) -> Any:
     """An estimator that lacks only its posterior."""
-    setup = estimator_directory(path).read()
+    setup = _read(path)
     name, state = setup.get("class"), setup.get("state")
     kinds = {each.__name__: each for each in (cls, *cls.__subclasses__())}
     if name not in kinds:

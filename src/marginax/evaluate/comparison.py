@@ -1,5 +1,6 @@
 """Methods side by side: the same model, data, seed and budget; what each is worth, and what it costs."""
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from marginax.evaluate.costs import Costs
 from marginax.evaluate.out_of_distribution import AbstractOODScore, Entropy, Std, separate
 from marginax.evaluate.score import AbstractScore, Score, registered_scores
 from marginax.evaluate.table import scores as scores_of
-from marginax.files import RunDirectory, register
+from marginax.files import FileError, RunDirectory, register
 from marginax.infer import AbstractMethod, TimeLimit, fit, resume
 from marginax.infer.catalogue import as_method
 from marginax.model import Model
@@ -129,12 +130,13 @@ class Comparison(Mapping[str, ComparisonRow]):
     def save(self, path: PathLike) -> None:
         """Write the table, the test data and all posteriors to a new directory; `load_comparison` reads them."""
         files = _directory(path)
-        files.create({"test": self.test, "heading": self.heading, "mark": ""})
-        for name, row in self.rows.items():
-            posterior = self.posteriors.get(name)
-            if posterior is not None:
-                posterior.save(files.run(name).posterior)
-            files.add(name, row)
+        with files.owned():
+            files.create({"test": self.test, "heading": self.heading})
+            for name, row in self.rows.items():
+                posterior = self.posteriors.get(name)
+                if posterior is not None:
+                    posterior.save(files.run(name).posterior)
+                files.add(name, row)
 
 
 def better_of(column: str) -> str:
@@ -205,31 +207,33 @@ def compare(
     budget = "each with its own budget" if seconds is None else f"{seconds:g} s for each"
     heading = f"{len(judged.x)} test rows; {budget}"
     files = None if directory is None else _directory(directory)
-    rows: dict[str, ComparisonRow] = {}
-    posteriors: dict[str, AbstractPosterior] = {}
-    if files is not None:
-        compared = (data, key, {name: describe(method) for name, method in named.items()}, judged)
-        files.create({"test": judged, "heading": heading}, inputs=compared)
-        rows, posteriors = _done(files, model)
-    for name, method in named.items():
-        if name in rows:
-            continue
-        if callback is not None:
-            callback(name)
-        try:
-            with Costs() as costs:
-                posterior = _fitted(model, data, method, key, seconds, name, files, progress)
-            if not posterior.record.finished:
-                break
-            rows[name] = _judged(posterior, costs, judged, x_ood, ood_score, num_samples)
-            posteriors[name] = posterior
-        except KeyboardInterrupt:
-            break
-        except (ValueError, TypeError, ArithmeticError, MemoryError, NotImplementedError) as error:
-            text = str(error).splitlines()[0] if str(error) else type(error).__name__
-            rows[name] = ComparisonRow(describe(method), {}, None, 0.0, 0.0, None, 0, (), text)
+    with contextlib.nullcontext() if files is None else files.owned():
+        rows: dict[str, ComparisonRow] = {}
+        posteriors: dict[str, AbstractPosterior] = {}
         if files is not None:
-            files.add(name, rows[name])
+            compared = {"model": model, "data": data, "key": key, "methods": named, "test": judged, "seconds": seconds}
+            files.create({"test": judged, "heading": heading}, inputs=compared)
+            rows, posteriors = _done(files, model)
+        left = {name: method for name, method in named.items() if name not in rows}
+        for name, method in left.items():
+            if callback is not None:
+                callback(name)
+            try:
+                with Costs() as costs:
+                    posterior = _fitted(model, data, method, key, seconds, name, files, progress)
+                if not posterior.record.finished:
+                    break
+                rows[name] = _judged(posterior, costs, judged, x_ood, ood_score, num_samples)
+                posteriors[name] = posterior
+            except KeyboardInterrupt:
+                break
+            except FileError:  # of the directory, and not of the method
+                raise
+            except (ValueError, TypeError, ArithmeticError, MemoryError, NotImplementedError) as error:
+                text = str(error).splitlines()[0] if str(error) else type(error).__name__
+                rows[name] = ComparisonRow(describe(method), {}, None, 0.0, 0.0, None, 0, (), text)
+            if files is not None:
+                files.add(name, rows[name])
     if rows and all(row.failure is not None for row in rows.values()):
         name, row = next(iter(rows.items()))
         raise ValueError(f"methods all failed, {name} with: {row.failure}")
@@ -258,7 +262,11 @@ def _done(files: RunDirectory, model: Model | None) -> tuple[dict[str, Compariso
     """Lines of the methods that are done, and their posteriors."""
     rows = files.rows()
     names = [name for name, row in rows.items() if row.failure is None]
-    return rows, {name: load(files.run(name).posterior, model=model) for name in names}
+    return rows, {name: _loaded(files.run(name), model) for name in names}
+
+
+def _loaded(run: RunDirectory, model: Model | None) -> AbstractPosterior:
+    return load(run.posterior, model=model) if model is None or not run.begun else resume(run.path, model=model)
 
 
 def _named(methods: Any) -> dict[str, AbstractMethod]:
@@ -291,9 +299,10 @@ def _fitted(
     progress: bool | None,
 ) -> AbstractPosterior:
     hooks = [] if seconds is None else [TimeLimit(float(seconds))]
-    directory = None if files is None else files.run(name).path
-    if directory is not None and directory.exists():
-        return resume(directory, model=model, progress=progress)
+    run = None if files is None else files.run(name)
+    if run is not None and run.begun:
+        return resume(run.path, model=model, progress=progress)
+    directory = None if run is None else run.path
     return fit(model, data, method, key=key, hooks=hooks, directory=directory, progress=progress)
 
 

@@ -10,7 +10,7 @@ from marginax.files.growing import GrowingArrays, GrowingFile
 from marginax.files.parts import Parts
 from marginax.files.registry import register, register_function, register_on_demand
 from marginax.files.run import RunDirectory
-from marginax.files.store import load_tree, read_arrays, read_bundle, save_tree, write_arrays, write_bundle
+from marginax.files.store import load_tree, read_arrays, read_bundle, save_tree, write_arrays, write_bundle, write_text
 from marginax.files.tree import decode, encode
 
 __all__ = [
@@ -30,4 +30,5 @@ __all__ = [
     "save_tree",
     "write_arrays",
     "write_bundle",
+    "write_text",
 ]

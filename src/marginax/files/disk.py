@@ -16,10 +16,12 @@ except ImportError:  # Windows: abandoned temporaries are then left alone
     fcntl = None
 
 __all__ = [
+    "inside",
     "naming",
     "new_file",
     "open_directory",
     "open_regular",
+    "plain_path",
     "real_path",
     "remove_abandoned",
     "remove_directory",
@@ -28,6 +30,7 @@ __all__ = [
     "system_errors",
     "temporary_directory",
     "temporary_name",
+    "well_formed",
 ]
 
 _BINARY = getattr(os, "O_BINARY", 0)
@@ -41,6 +44,15 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except FileError as error:
         raise FileError(f"{os.fspath(path)}: {error}") from error.__cause__
+
+
+@contextlib.contextmanager
+def well_formed(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what goes wrong with whole files of wrong contents, which only a forger writes, into a `FileError`."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+        raise FileError(f"{os.fspath(path)}: not what marginax writes ({type(error).__name__}: {error})") from error
 
 
 @contextlib.contextmanager
@@ -63,13 +75,29 @@ def real_path(path: str | os.PathLike[str]) -> Path:
         raise FileError(f"not a valid path: {error}") from None
 
 
+def plain_path(path: str | os.PathLike[str]) -> Path:
+    """The absolute path with symbolic links on the way resolved, and the last name as it is."""
+    given = Path(path)
+    return real_path(given.parent) / given.name if given.name not in ("", "..") else real_path(given)
+
+
+def inside(root: Path, *names: str) -> Path:
+    """A path in a directory, of which no part below the root may be a symbolic link."""
+    path = root
+    for name in names:
+        path = path / name
+        if path.is_symlink():
+            raise FileError(f"{path} is a symbolic link, and links within {root} are not followed: remove it")
+    return path
+
+
 @contextlib.contextmanager
 def open_directory(path: Path) -> Iterator[int | None]:
     """Hold a directory open: what is read in it belongs together, even if it is renamed meanwhile."""
     if os.open not in os.supports_dir_fd:  # Windows
         yield None
         return
-    fd = os.open(path, os.O_RDONLY)
+    fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     try:
         yield fd
     finally:

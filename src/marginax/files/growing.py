@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from marginax.files.disk import naming, open_regular, real_path, replacing_file, system_errors
+from marginax.files.disk import naming, open_regular, plain_path, replacing_file, system_errors
 from marginax.files.error import FileError
 from marginax.files.tensors import Entry, header_of, layout_of, map_tensors, pieces, write_all
 
@@ -75,13 +75,14 @@ class GrowingFile:
     def __init__(self, path: Path, entries: Sequence[Entry]):
         self.path = path
         self.count = 0
+        self.header = _header_hash(entries)
         self._entries = {entry.name: entry for entry in entries}
         self._hashes = {(entry.name, row): hashlib.sha256() for entry in entries for row in range(entry.shape[0])}
 
     @classmethod
     def create(cls, path: Path, like: Mapping[str, Any]) -> "GrowingFile":
         """Make a file with room for arrays of these shapes and dtypes, in place of what was there."""
-        target = real_path(path)
+        target = plain_path(path)
         with naming(path), system_errors():
             header, _ = header_of(like)
             size = len(header) + sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in like.values())
@@ -92,18 +93,27 @@ class GrowingFile:
                 return cls(target, layout_of(fd, size))
 
     @classmethod
-    def open(cls, path: Path, count: int, sha256: str) -> "GrowingFile":
-        """Go on with a file whose first `count` slots have been written; raises FileError if they have changed."""
-        target = real_path(path)
+    def open(cls, path: Path, count: int, sha256: str, header: str | None = None) -> "GrowingFile":
+        """Go on with a file whose first `count` slots have been written; raises FileError if they have changed.
+
+        The hash of names, shapes and places of the arrays is compared where the caller has it.
+        """
+        target = plain_path(path)
         with naming(path):
             with system_errors(), open_regular(target) as (fd, size):
                 growing = cls(target, layout_of(fd, size))
             if not all(len(entry.shape) > 1 and count <= entry.shape[1] for entry in growing._entries.values()):
                 raise FileError(f"damaged: it has no room for {count} slots")
+            if header is not None and growing.header != header:
+                raise FileError("damaged: its header is not the one that was written")
             growing._rewind(count)
             if growing.sha256 != sha256:
                 raise FileError(f"damaged: the SHA-256 of the first {count} slots does not match")
         return growing
+
+    def verify(self) -> None:
+        """Raise FileError if what is in the file is not what was written to it."""
+        GrowingFile.open(self.path, self.count, self.sha256, self.header)
 
     @property
     def names(self) -> frozenset[str]:
@@ -185,3 +195,8 @@ class GrowingFile:
                     digest.update(piece)
                 self._hashes[name, row] = digest
         self.count = count
+
+
+def _header_hash(entries: Sequence[Entry]) -> str:
+    text = "\n".join(f"{name!r} {dtype} {shape} {offset}" for name, dtype, shape, offset, _ in sorted(entries))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,7 +1,8 @@
 """Named parts in one bundle, of which some may be missing because they hold the user's code.
 
 A part is stored as the document of its tree, `{"stored": ...}`, with its arrays under `name/`; or there is a note why
-it could not be, `{"missing": why}`, and the user brings it when the bundle is read.
+it could not be, `{"missing": why}`, and the user brings it when the bundle is read. What the user may bring has a
+fingerprint, and what is brought must have the same.
 """
 
 import os
@@ -10,6 +11,7 @@ from typing import Any
 
 from marginax.files.disk import naming
 from marginax.files.error import FileError
+from marginax.files.fingerprint import differences, fingerprint
 from marginax.files.store import read_bundle, write_bundle
 from marginax.files.tree import decode, encode
 
@@ -44,14 +46,16 @@ class Parts:
         """
         document, arrays = {}, {}
         for name, tree in parts.items():
+            brought = optional is not None and name in optional
+            marks = {"fingerprint": fingerprint(tree)} if brought else {}
             try:
                 stored, inner = encode(tree)
             except FileError as error:
-                if optional is None or name not in optional:
+                if optional is None or not brought:
                     raise
-                document[name] = {"missing": str(error), "structure": optional[name]}
+                document[name] = {"missing": str(error), "structure": optional[name], **marks}
                 continue
-            document[name] = {"stored": stored}
+            document[name] = {"stored": stored, **marks}
             arrays |= {f"{name}/{place}": array for place, array in inner.items()}
         return cls(document, arrays)
 
@@ -70,7 +74,9 @@ class Parts:
     def __contains__(self, name: str) -> bool:
         return "stored" in self.document.get(name, {})
 
-    def get(self, name: str, given: Any = None, *, structure: Any = None, argument: str | None = None) -> Any:
+    def get(
+        self, name: str, given: Any = None, *, structure: Any = None, argument: str | None = None, same: bool = True
+    ) -> Any:
         """A part: what the user brings, or else what is stored.
 
         Args:
@@ -78,20 +84,38 @@ class Parts:
             given: what the user brings; needed where the part is missing.
             structure: what is compared with that of a part that is missing.
             argument: by which the user brings it; None if there is no way.
+            same: whether what is brought must be what it was.
         """
         with naming(self._path):
             entry = self.document.get(name)
             if entry is None:
                 raise FileError(f"has no part {name!r}")
-            if "stored" in entry and given is None:
-                inner = {place.removeprefix(f"{name}/"): array for place, array in self.arrays.items()}
-                return decode(entry["stored"], inner)
-            if given is None:
+            is_stored = "stored" in entry
+            if not is_stored and given is None:
                 remedy = "" if argument is None else f"pass {argument}=..., or "
                 raise FileError(
                     f"does not hold its {argument or name} ({entry.get('missing')}): {remedy}register what is yours "
                     "with @mx.register before it is stored"
                 )
-            if entry.get("structure") is not None and entry["structure"] != structure:
+            if given is not None and entry.get("structure") is not None and entry["structure"] != structure:
                 raise FileError(f"{argument or name} does not match: its weights have other names or shapes")
-            return given
+            marks = entry.get("fingerprint")
+            if given is None:
+                found = self._decoded(name)
+            else:
+                found = given
+                marks = fingerprint(self._decoded(name)) if marks is None and is_stored else marks
+            if same and marks is not None:
+                _check_same(marks, found, argument or name)
+            return found
+
+    def _decoded(self, name: str) -> Any:
+        inner = {place.removeprefix(f"{name}/"): array for place, array in self.arrays.items()}
+        return decode(self.document[name]["stored"], inner)
+
+
+def _check_same(marks: Any, found: Any, name: str) -> None:
+    if not isinstance(marks, dict) or not all(isinstance(text, str) for text in marks.values()):
+        raise FileError(f"damaged: malformed fingerprint of {name}")
+    if text := differences(marks, fingerprint(found)):
+        raise FileError(f"{name} is not what it was when this was stored: {text}")

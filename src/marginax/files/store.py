@@ -22,6 +22,7 @@ from marginax.files.disk import (
     new_file,
     open_directory,
     open_regular,
+    plain_path,
     real_path,
     remove_abandoned,
     remove_directory,
@@ -34,7 +35,16 @@ from marginax.files.error import FileError
 from marginax.files.tensors import hash_file, map_tensors, parse_json, read_tensors, write_all, write_tensors
 from marginax.files.tree import Document, decode, encode
 
-__all__ = ["load_tree", "read_arrays", "read_bundle", "save_tree", "write_arrays", "write_bundle"]
+__all__ = [
+    "load_tree",
+    "read_arrays",
+    "read_bundle",
+    "save_tree",
+    "sha256_of_bundle",
+    "write_arrays",
+    "write_bundle",
+    "write_text",
+]
 
 PathLike = str | os.PathLike[str]
 
@@ -43,6 +53,7 @@ _MANIFEST, _ARRAYS, _LINKED = "manifest.json", "arrays.safetensors", "draws.safe
 _NAMES = (_MANIFEST, _ARRAYS, _LINKED)
 _ENTRIES = {"format", "version", "kind", "versions", "files", "document", "sha256"}
 _MAX_MANIFEST = 16 * 2**20
+_MAX_BRACKETS = 2**19  # in a manifest, so that it is read in about a second
 _HEAD = b'{\n"format": "marginax",\n'
 _TAIL = b',\n"sha256": "%b"\n}\n'
 _TAIL_SIZE = len(_TAIL % bytes(64))
@@ -124,7 +135,7 @@ def write_bundle(
             with new_file(temporary / _ARRAYS) as fd:
                 files = {_ARRAYS: write_tensors(fd, arrays)}
             if linked is not None:
-                files[_LINKED] = _link(real_path(linked), temporary / _LINKED)
+                files[_LINKED] = _link(plain_path(linked), temporary / _LINKED)
             with new_file(temporary / _MANIFEST) as fd:
                 write_all(fd, memoryview(_manifest(kind, text, files)))
             sync_directory(temporary)
@@ -167,6 +178,13 @@ def read_bundle(path: PathLike, kind: str, *, mapped: bool = False) -> tuple[Doc
                 # Otherwise another process has replaced it while it was read: look again.
 
 
+def sha256_of_bundle(path: PathLike) -> str:
+    """The hash of a bundle's manifest, which has those of its files: what it holds, and nothing else, decides it."""
+    with naming(path), system_errors(), open_regular(_current(real_path(path)) / _MANIFEST) as (fd, size):
+        os.lseek(fd, max(0, size - _TAIL_SIZE), os.SEEK_SET)
+        return hashlib.sha256(_read_all(fd, _TAIL_SIZE)).hexdigest()
+
+
 def write_arrays(path: PathLike, arrays: Mapping[str, Any]) -> str:
     """Write arrays as one safetensors file, replacing an existing file at once or not at all.
 
@@ -190,6 +208,18 @@ def write_arrays(path: PathLike, arrays: Mapping[str, Any]) -> str:
         with replacing_file(real_path(path)) as fd:
             sha256, _ = write_tensors(fd, arrays)
         return sha256
+
+
+def write_text(path: PathLike, text: str) -> None:
+    """Write a text file, replacing an existing one at once or not at all; to a pipe or a device as it comes."""
+    data = memoryview(text.encode("utf-8"))
+    with naming(path), system_errors("nothing was written, what was there before is unchanged"):
+        target = real_path(path)
+        if target.exists() and not target.is_file() and not target.is_dir():
+            target.write_bytes(data)
+            return
+        with replacing_file(target) as fd:
+            write_all(fd, data)
 
 
 def read_arrays(path: PathLike, sha256: str | None = None) -> dict[str, np.ndarray]:
@@ -237,12 +267,13 @@ def _read_directory(
 
 
 def _link(source: Path, target: Path) -> tuple[str, int]:
-    try:
-        os.link(source, target)
-    except OSError:  # another file system, or one without links
-        with open_regular(source) as (fd, _), new_file(target) as copy:
-            while part := os.read(fd, 2**22):
-                write_all(copy, memoryview(part))
+    with open_regular(source) as (fd, _):
+        try:
+            os.link(source, target)
+        except OSError:  # another file system, or one without links
+            with new_file(target) as copy:
+                while part := os.read(fd, 2**22):
+                    write_all(copy, memoryview(part))
     with open_regular(target) as (fd, size):
         return hash_file(fd), size
 
@@ -254,6 +285,8 @@ def _document_text(document: Document) -> str:
         raise FileError(f"document must be JSON: {error}") from None
     if len(text) > _MAX_MANIFEST - 2**16:
         raise FileError(f"the document takes {len(text)} bytes as JSON, too many: put numbers into arrays")
+    if text.count("[") + text.count("{") > _MAX_BRACKETS // 2:
+        raise FileError("the document holds too many lists and objects: put numbers into arrays")
     return text
 
 
@@ -276,6 +309,8 @@ def _parse_manifest(text: bytes) -> dict[str, Any]:
     body = text[:-_TAIL_SIZE]
     if text[-_TAIL_SIZE:] != _TAIL % hashlib.sha256(body).hexdigest().encode():
         raise FileError(f"truncated or damaged: the SHA-256 of {_MANIFEST} does not match")
+    if text.count(b"[") + text.count(b"{") > _MAX_BRACKETS:
+        raise FileError(f"{_MANIFEST} holds more than {_MAX_BRACKETS} lists and objects")
     manifest = parse_json(text)
     version, versions = manifest.get("version"), manifest.get("versions")
     if type(version) is not int or not isinstance(versions, dict):
@@ -322,7 +357,7 @@ def _old_name(target: Path) -> Path:
 def _current(target: Path) -> Path:
     # A write that was interrupted between its two renames leaves the good copy under the old name.
     old = _old_name(target)
-    return old if _is_vacant(target) and _is_bundle(old) else target
+    return old if _is_vacant(target) and not old.is_symlink() and _is_bundle(old) else target
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:

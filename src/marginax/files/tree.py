@@ -307,9 +307,9 @@ def _build_object(document: Any, path: _Path, arrays: Mapping[str, np.ndarray]) 
     known: str = format_1.classes().get(document["class"]) or document["class"]
     cls = _located(path, registry.class_named, known)
     expected = registry.field_names(cls) or ()
-    stored, since = document["fields"], {}
+    stored, since = document["fields"], format_1.defaults(known, cls)  # of fields that are younger than the file
     if known != document["class"]:
-        stored, since = format_1.upgrade(known, stored), format_1.defaults(known, cls)
+        stored = format_1.upgrade(known, stored)
     for name in expected:
         if name not in stored and name not in since:
             raise FileError(f"{_place(path)}: field {name!r} of class {document['class']!r} is missing")

@@ -23,6 +23,8 @@ from marginax.infer.method import AbstractMethod, Info, Phase, State
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 
+_MOST_PROGRAMS = 40  # of some 20 MB each
+_programs: set[Any] = set()
 _DATA, _START, _ELSEWHERE = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD  # streams of keys besides those of the steps
 
 
@@ -147,6 +149,21 @@ def run_chunk(
         num_kept(stop) - num_kept(start) are complete.
     """
     return _run_chunk((fixed, start, stop, batches), states)
+
+
+def bound_programs(fixed: Fixed, states: State) -> None:
+    """Before a phase: forget what is compiled when there are many programs, as a search over architectures makes them.
+
+    JAX keeps each for as long as the process lives.
+    """
+    arrays, static = eqx.partition((fixed, states), eqx.is_array)
+    shapes = tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(arrays))
+    program = hash((shapes, jax.tree.structure(static)))
+    if program not in _programs and len(_programs) >= _MOST_PROGRAMS:
+        _programs.clear()
+        jax.clear_caches()
+        eqx.clear_caches()
+    _programs.add(program)
 
 
 @eqx.filter_jit(donate="all-except-first")

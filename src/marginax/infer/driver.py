@@ -4,12 +4,10 @@ A host loop over chunks around a compiled loop over steps. Between chunks: progr
 and a look at Ctrl-C. The number of steps in a chunk follows the clock; nothing in the result depends on it.
 """
 
-import os
 import shutil
 import time
 import warnings
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -19,10 +17,13 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from marginax._machine import available_memory
 from marginax.data import AbstractSource, Batch
 from marginax.files import FileError, GrowingArrays, GrowingFile, RunDirectory
+from marginax.files.disk import well_formed
 from marginax.infer.chunk import (
     Fixed,
+    bound_programs,
     chain_keys,
     chain_mesh,
     data_key,
@@ -45,6 +46,7 @@ from marginax.posterior.storage import save_posterior
 
 _SECONDS_PER_CHUNK = 0.5
 _MOST_STEPS = 4096
+_MOST_SAVING = 0.02  # share of the time that goes to checkpoints
 _MOST_BYTES = 64 * 2**20  # of draws or batches held for one chunk
 MOST_RETRIES = 10  # of starting points where the density is not finite
 
@@ -65,45 +67,47 @@ class Run:
     num_retries: int = 0
     phase: int = 0
     step: int = 0
+    stopped: bool = False  # whether a hook has ended the phase here
     num_steps: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     bad_chains: dict[int, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     kept: dict[str, GrowingArrays | GrowingFile] = field(default_factory=dict)  # "info-0", "draws-1": what, and phase
+    changed: set[str] = field(default_factory=set)  # of what is kept, since the last checkpoint
+    last_saved: tuple[float, float] = (0.0, 0.0)  # when that was, and how long it took
 
     # ---- the loop
 
     def execute(self, progress: bool | None) -> AbstractPosterior:
         """Run all phases from where the run stands, and build the posterior."""
         states, memories = self._begin()
-        restored = None if self.directory is None else self.directory.latest((states, memories))
+        restored = None if self.directory is None else self._restore(self.directory, (states, memories))
         phases = self._phases
         if restored is None:
             self._check_room(phases, states)
         else:
-            cursor, (states, memories), files = restored
-            self.kept = dict(files)
-            self._set_cursor(cursor)
+            states, memories = restored
         states = spread_chains(states, chain_mesh(self.num_chains))
-        with Progress(progress) as bar, Interrupt() as interrupt:
+        with Progress(progress) as bar, Interrupt(checkpoints=self.directory is not None) as interrupt:
             while self.phase < len(phases):
                 phase = phases[self.phase]
                 states, memories = self._run_phase(phase, states, memories, bar, interrupt)
                 if interrupt.requested:
+                    self._checkpoint(states, memories)
                     break
-                self.phase, self.step = self.phase + 1, 0
-                self._checkpoint(states, memories, [])
+                self.phase, self.step, self.stopped = self.phase + 1, 0, False
+                self._checkpoint(states, memories)
         return self._finish(phases, states, finished=not interrupt.requested)
 
     def _run_phase(
         self, phase: Phase, states: PyTree, memories: tuple[PyTree, ...], bar: Progress, interrupt: Interrupt
     ) -> tuple[PyTree, tuple[PyTree, ...]]:
         fixed = self._fixed(self._capacity(states))
+        bound_programs(fixed, states)
         bar.phase(phase.name, self.step, phase.num_steps)
         periods = [n for hook in self.hooks if (n := hook.every(phase.name, self.source))]
         length, patience = min(8, fixed.capacity), _SECONDS_PER_CHUNK
-        stopped = False
-        while self.step < phase.num_steps and not stopped and not interrupt.requested:
+        while self.step < phase.num_steps and not self.stopped and not interrupt.requested:
             stop = min(self.step + length, phase.num_steps, *((self.step // n + 1) * n for n in periods))
             began = time.perf_counter()
             part, infos, draws = run_chunk(
@@ -119,16 +123,16 @@ class Run:
             rate = (stop - self.step) / max(taken, 1e-9)
             self.seconds[phase.name] = self.seconds.get(phase.name, 0.0) + taken
             began = time.perf_counter()
-            changed = self._keep(phase, chunk, draws, stop)
-            cost = time.perf_counter() - began
+            self.changed |= self._keep(phase, chunk, draws, stop)
+            patience = max(patience, 10 * (time.perf_counter() - began))
             del draws  # or the buffers of two chunks would be there at a time
             self.num_steps[phase.name] = self.step = stop
             self._guard(states, phase, chunk)
-            states, memories, stopped = self._call_hooks(phase, states, memories, chunk)
-            cost += self._checkpoint(states, memories, changed)
-            patience = max(patience, 10 * cost)
+            states, memories = self._call_hooks(phase, states, memories, chunk)
+            if self._checkpoint_due:
+                self._checkpoint(states, memories)
             length = int(np.clip(rate * patience, 1, min(8 * length, fixed.capacity)))
-            bar.update(self.step, rate, self.step if stopped else phase.num_steps)
+            bar.update(self.step, rate, self.step if self.stopped else phase.num_steps)
         return states, memories
 
     # ---- the start
@@ -226,8 +230,8 @@ class Run:
 
     def _call_hooks(
         self, phase: Phase, states: PyTree, memories: tuple[PyTree, ...], chunk: dict[str, np.ndarray]
-    ) -> tuple[PyTree, tuple[PyTree, ...], bool]:
-        updated, stopped = [], False
+    ) -> tuple[PyTree, tuple[PyTree, ...]]:
+        updated = []
         for hook, memory in zip(self.hooks, memories, strict=True):
             period = hook.every(phase.name, self.source)
             if period and self.step % period and self.step != phase.num_steps:
@@ -240,10 +244,10 @@ class Run:
             verdict = hook.after_chunk(memory, event)
             states = verdict.states
             if verdict.stop and phase.may_end_at(self.step):
-                stopped = True
+                self.stopped = True
                 self.notes += () if verdict.note is None else (verdict.note,)
             updated.append(verdict.memory)
-        return states, tuple(updated), stopped
+        return states, tuple(updated)
 
     # ---- what is kept, and where
 
@@ -255,7 +259,7 @@ class Run:
             if phase.keep is not None
         )
         if self.directory is None:
-            error, free, where = MemoryError, _available_memory(), "of memory"
+            error, free, where = MemoryError, available_memory(), "of memory"
             instead = "pass directory=... to keep them on disk"
         else:
             error, free, where = FileError, shutil.disk_usage(self.directory.path).free, "on the disk"
@@ -266,14 +270,14 @@ class Run:
                 f"{instead}, or keep fewer (thin=...)"
             )
 
-    def _keep(self, phase: Phase, infos: dict[str, np.ndarray], draws: PyTree, stop: int) -> list[str]:
+    def _keep(self, phase: Phase, infos: dict[str, np.ndarray], draws: PyTree, stop: int) -> set[str]:
         """Put a chunk's info and complete draws where they belong; returns the names of what has changed."""
         parts = [("info", self.step, phase.num_steps, infos)]
         if phase.keep is not None:
             first, last = phase.num_kept(self.step), phase.num_kept(stop)
             leaves = {f"draw/{i:05d}": leaf for i, leaf in enumerate(jax.tree.leaves(draws))}
             parts.append(("draws", first, phase.num_kept(phase.num_steps), _on_host(leaves, last - first)))
-        changed = []
+        changed = set()
         for what, start, num_slots, values in parts:
             name = f"{what}-{self.phase}"
             if values and name not in self.kept:
@@ -283,26 +287,58 @@ class Run:
                 if what == "info":  # a run begun by an older version has no room for numbers that came since
                     values = {n: v for n, v in values.items() if n in self.kept[name].names}
                 self.kept[name].write(start, values)
-                changed.append(name)
+                changed.add(name)
         return changed
 
-    def _checkpoint(self, states: PyTree, memories: tuple[PyTree, ...], changed: list[str]) -> float:
-        """Save the state, and count what has changed; returns the seconds it took."""
+    @property
+    def _checkpoint_due(self) -> bool:
+        """Whether so much was computed since the last checkpoint that another one is a small part of it."""
+        if self.directory is None:
+            return False
+        when, seconds = self.last_saved
+        return self.chunk_size is not None or time.perf_counter() - when > max(
+            _SECONDS_PER_CHUNK, seconds / _MOST_SAVING
+        )
+
+    def _checkpoint(self, states: PyTree, memories: tuple[PyTree, ...]) -> None:
+        """Save the state, and count what has changed."""
         began = time.perf_counter()
         if self.directory is not None:
             cursor = {
                 "phase": self.phase,
                 "step": self.step,
+                "stopped": self.stopped,
+                "num_devices": _num_devices(self.num_chains),
                 "num_steps": self.num_steps,
                 "seconds": self.seconds,
                 "bad_chains": {str(chain): text for chain, text in self.bad_chains.items()},
                 "notes": list(self.notes),
             }
-            self.directory.save(cursor, (states, memories), changed)
-        return time.perf_counter() - began
+            self.directory.save(cursor, (states, memories), sorted(self.changed))
+        self.changed, now = set(), time.perf_counter()
+        self.last_saved = (now, now - began)
+
+    def _restore(self, directory: RunDirectory, like: PyTree) -> PyTree:
+        """Go to the last checkpoint, if there is one; states of chains and hooks there."""
+        with well_formed(directory.path):
+            found = directory.latest(like)
+            if found is None:
+                return None
+            cursor, restored, files = found
+            self.kept = dict(files)
+            self._set_cursor(cursor)
+            return restored
 
     def _set_cursor(self, cursor: dict[str, Any]) -> None:
         self.phase, self.step = cursor["phase"], cursor["step"]
+        self.stopped = cursor.get("stopped", False)  # earlier versions did not keep it
+        before, now = cursor.get("num_devices"), _num_devices(self.num_chains)
+        if before is not None and before != now:
+            warnings.warn(
+                f"the run was on {before} devices and goes on with {now}: its last digits may differ from those of "
+                "an uninterrupted one",
+                stacklevel=5,
+            )
         self.num_steps, self.seconds = dict(cursor["num_steps"]), dict(cursor["seconds"])
         self.bad_chains = {int(chain): text for chain, text in cursor["bad_chains"].items()}
         self.notes = tuple(cursor["notes"])
@@ -347,6 +383,7 @@ class Run:
             is_leaf=lambda node: node is None or isinstance(node, FitRecord),
         )
         if finished and self.directory is not None:
+            self.directory.verify()
             save_posterior(posterior, self.directory.posterior, overwrite=True, draws=arrays, linked=file)
             self.directory.forget()
         return posterior
@@ -354,6 +391,11 @@ class Run:
 
 def _true(flags: np.ndarray) -> list[int]:
     return np.flatnonzero(flags).tolist()
+
+
+def _num_devices(num_chains: int) -> int:
+    mesh = chain_mesh(num_chains)
+    return 1 if mesh is None else mesh.size
 
 
 def _program(phases: tuple[Phase, ...], index: int) -> int:
@@ -373,14 +415,3 @@ def _on_host(tree: PyTree, num: int) -> dict[str, np.ndarray]:
 
 def _num_bytes(tree: PyTree) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
-def _available_memory() -> int | float:
-    """Bytes that can be had without swapping, all of the machine's where the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        names = getattr(os, "sysconf_names", {})
-        known = "SC_PHYS_PAGES" in names and "SC_PAGE_SIZE" in names
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known else float("inf")

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from marginax._keys import Key, as_key
+from marginax._machine import check_process
 from marginax.data import GrowingMinibatches, as_source
 from marginax.files import RunDirectory
 from marginax.infer.catalogue import as_method
@@ -38,6 +39,7 @@ def fit(
     directory: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
     chunk_size: int | None = None,
+    num_checkpoints: int = 2,
 ) -> AbstractPosterior:
     """Infer a posterior over networks.
 
@@ -55,7 +57,9 @@ def fit(
         directory: where to keep checkpoints, so that `mx.resume(directory)` can go on after a crash or Ctrl-C. Kept
             draws then stream to a file there and are never in memory together.
         progress: show a progress bar; by default at a terminal and in a notebook.
-        chunk_size: most steps between two looks at the host; the result does not depend on it.
+        chunk_size: most steps between two looks at the host; the result does not depend on it. Checkpoints are written
+            after every chunk if it is given, and else so rarely that they take about 2% of the time.
+        num_checkpoints: how many of the last checkpoints are kept; if one is damaged, that before it is used.
 
     Returns:
         A posterior: draw networks from it, predict with it, save it.
@@ -68,6 +72,7 @@ def fit(
     >>> bool(abs(posterior.predict([[0.5]]).mean[0] - 1.5) < 0.05)
     True
     """
+    check_process()
     if not isinstance(model, AbstractModel):
         raise TypeError(f"model must be an mx.Model or mx.Density, got {type(model).__name__}")
     method = as_method(method)
@@ -84,6 +89,9 @@ def fit(
     num_chains = method.num_chains if num_chains is None else num_chains
     check_count("num_chains", num_chains)
     check_count("chunk_size", chunk_size, optional=True)
+    check_count("num_checkpoints", num_checkpoints)
+    if num_checkpoints < 2:
+        raise ValueError(f"num_checkpoints must be >= 2, so that one is whole at any time, got {num_checkpoints}")
     bound = []
     for i, hook in enumerate(hooks):
         if not isinstance(hook, AbstractHook):
@@ -104,8 +112,10 @@ def fit(
     start = starting_points(model, model.init(source), init, num_chains, jax.random.fold_in(key, _STARTS))
     run = Run(model, method, source, tuple(bound), key, num_chains, start, chunk_size=chunk_size)
     run.num_retries = MOST_RETRIES if init is None else 0
-    if directory is not None:
-        run.directory = RunDirectory(Path(directory))
+    if directory is None:
+        return run.execute(progress)
+    run.directory = RunDirectory(Path(directory), num_checkpoints=num_checkpoints)
+    with run.directory.owned():
         run.directory.create(
             {
                 "model": run.model,
@@ -117,10 +127,11 @@ def fit(
                 "num_chains": num_chains,
                 "chunk_size": chunk_size,
                 "num_retries": run.num_retries,
+                "num_checkpoints": num_checkpoints,
             },
             optional={"model": model.structure, "method": None, "source": None, "hooks": None},
         )
-    return run.execute(progress)
+        return run.execute(progress)
 
 
 def resume(
@@ -134,34 +145,50 @@ def resume(
     """Go on with a run that was interrupted; the result equals that of an uninterrupted one, bit for bit.
 
     Args:
-        directory: the directory that was given to `fit`.
-        model: needed only if its network is a class or function of yours that is not registered.
-        data: needed only if the data could not be stored with the run.
+        directory: the directory that was given to `fit`. It must not be in use by another process.
+        model: needed only if its network is a class or function of yours that is not registered; the same as in `fit`.
+        data: needed only if the data could not be stored with the run; the same as in `fit`.
         hooks: needed only if they are of your own making.
         progress: as in `fit`.
     """
+    check_process()
     files = RunDirectory(Path(directory))
-    setup = files.read()
+    files.check_begun()
     if files.finished:
-        return load(files.posterior, model=model)
+        return _finished(files, model)
+    with files.owned():
+        if files.finished:  # meanwhile
+            return _finished(files, model)
+        return _restored(files, model, data, hooks).execute(progress)
+
+
+def _finished(files: RunDirectory, model: AbstractModel | None) -> AbstractPosterior:
+    if model is not None and "method" in (setup := files.read()):
+        model = setup.get("method").prepare_model(model)
+    return load(files.posterior, model=model)
+
+
+def _restored(files: RunDirectory, model: AbstractModel | None, data: Any, hooks: Sequence[AbstractHook] | None) -> Run:
+    setup = files.read()
+    if "num_checkpoints" in setup:  # earlier versions have two
+        files.num_checkpoints = setup.get("num_checkpoints")
     method = setup.get("method")
-    model = stored_model(setup, model)
-    adapted = method.prepare_model(model)
-    given = None if data is None or "source" in setup else as_source(data, method.batch_size, model.read)
+    prepared = None if model is None else method.prepare_model(model)
+    found: AbstractModel = method.prepare_model(stored_model(setup, prepared))
+    given = None if data is None else as_source(data, method.batch_size, found.read)
     source = setup.get("source", given, argument="data")
-    run = Run(
-        adapted,
+    return Run(
+        found,
         method,
         source,
-        tuple(setup.get("hooks", hooks, argument="hooks")),
+        tuple(setup.get("hooks", hooks, argument="hooks", same=False)),
         setup.get("key"),
         setup.get("num_chains"),
-        jax.tree.unflatten(jax.tree.structure(adapted.init(source)), setup.get("start")),
+        jax.tree.unflatten(jax.tree.structure(found.init(source)), setup.get("start")),
         files,
         setup.get("chunk_size"),
         setup.get("num_retries") if "num_retries" in setup else 0,
     )
-    return run.execute(progress)
 
 
 def starting_points(model: AbstractModel, params: Params, init: Any, num_chains: int, key: PRNGKeyArray) -> Params:

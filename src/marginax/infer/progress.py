@@ -103,22 +103,38 @@ class Progress:
 
 
 class Interrupt:
-    """Ctrl-C once: finish the chunk and keep what there is. Twice: stop at once."""
+    """Ctrl-C once: finish the chunk and keep what there is. Twice: stop at once.
 
-    def __init__(self) -> None:
+    SIGTERM, which schedulers send before they end a process, has the chunk finished and its checkpoint written, if the
+    run has a directory; then it goes to whoever handled it before, by default to the end of the process.
+    """
+
+    def __init__(self, *, checkpoints: bool = False) -> None:
         self.requested = False
-        self._previous: Any = None
+        self._terminated = False
+        self._numbers = (signal.SIGINT, signal.SIGTERM) if checkpoints else (signal.SIGINT,)
+        self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "Interrupt":
         if threading.current_thread() is threading.main_thread():
-            self._previous = signal.signal(signal.SIGINT, self._handle)
+            for number in self._numbers:
+                if signal.getsignal(number) not in (None, signal.SIG_IGN):
+                    self._previous[number] = signal.signal(number, self._handle)
         return self
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
+            self._restore()
+            if number == signal.SIGTERM:
+                signal.raise_signal(number)
             raise KeyboardInterrupt
-        self.requested = True
+        self.requested, self._terminated = True, number == signal.SIGTERM
+
+    def _restore(self) -> None:
+        while self._previous:
+            signal.signal(*self._previous.popitem())
 
     def __exit__(self, *_: object) -> None:
-        if self._previous is not None:
-            signal.signal(signal.SIGINT, self._previous)
+        self._restore()
+        if self._terminated:
+            signal.raise_signal(signal.SIGTERM)

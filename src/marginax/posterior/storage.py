@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from marginax.files import FileError, Parts, encode
-from marginax.files.disk import naming
+from marginax.files.disk import inside, naming, real_path, well_formed
 from marginax.model import AbstractModel, Model, Params
 
 if TYPE_CHECKING:
@@ -31,7 +31,14 @@ def save_posterior(
 
     Leaves that are among `draws` lie in the file `linked` already: it is made a part of the bundle, as it is.
     """
-    names = {id(array): name for name, array in (draws or {}).items()} if linked is not None else {}
+    parts = posterior_parts(posterior, draws if linked is not None else None)
+    places = parts.get("draws")
+    parts.write(real_path(path), "posterior", overwrite=overwrite, linked=linked if places else None)
+
+
+def posterior_parts(posterior: "AbstractPosterior", draws: Mapping[str, np.ndarray] | None = None) -> Parts:
+    """What a posterior is stored as; those of its arrays that are among `draws` are named, and left out."""
+    names = {id(array): name for name, array in (draws or {}).items()}
     parts = Parts.encode(
         {"model": posterior.model, "posterior": _without_model(posterior)}, {"model": posterior.model.structure}
     )
@@ -39,7 +46,7 @@ def save_posterior(
     for name in places:
         del parts.arrays[name]
     parts.document["draws"] = {"stored": encode(places)[0]}
-    parts.write(path, "posterior", overwrite=overwrite, linked=linked if places else None)
+    return parts
 
 
 def load(path: str | os.PathLike[str], *, model: AbstractModel | None = None) -> "AbstractPosterior":
@@ -49,21 +56,33 @@ def load(path: str | os.PathLike[str], *, model: AbstractModel | None = None) ->
 
     Args:
         path: the directory.
-        model: needed only if the network is a class or function of yours that was not registered.
+        model: needed only if the network is a class or function of yours that was not registered; the same as in `fit`.
     """
-    path = Path(path)
-    inner = path / "posterior"
-    if not (path / "manifest.json").exists() and (inner / "manifest.json").exists():
-        path = inner
-    elif (path / "setup").exists():
+    root = real_path(path)
+    if not (root / "manifest.json").exists() and (inside(root, "posterior") / "manifest.json").exists():
+        root = root / "posterior"
+    elif (root / "setup").exists():
         raise FileError(f"{path} is a run that has not finished: use mx.resume({str(path)!r})")
-    parts = Parts.read(path, "posterior", mapped=True)
+    parts = Parts.read(root, "posterior", mapped=True)
+    with well_formed(path):
+        return _decoded(parts, path, model)
+
+
+def _decoded(parts: Parts, path: str | os.PathLike[str], model: AbstractModel | None) -> "AbstractPosterior":
+    from marginax.posterior.posterior import AbstractPosterior
+
     places = parts.get("draws")
-    parts.arrays |= {name: parts.arrays[place] for name, place in places.items() if place in parts.arrays}
+    with naming(path):
+        if not isinstance(places, dict):
+            raise FileError("not a posterior: malformed list of draws")
+        parts.arrays |= {name: parts.arrays[place] for name, place in places.items() if place in parts.arrays}
     loaded = stored_model(parts, model)
     posterior = parts.get("posterior")
     with naming(path):
-        return _with_model(posterior, loaded)
+        posterior = _with_model(posterior, loaded)
+        if not isinstance(posterior, AbstractPosterior) or not isinstance(loaded, AbstractModel):
+            raise FileError(f"holds a {type(posterior).__name__} where a posterior should be")
+        return posterior
 
 
 def stored_model(parts: Parts, model: AbstractModel | None) -> AbstractModel:

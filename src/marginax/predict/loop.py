@@ -6,6 +6,7 @@ chunks of a kind have one shape (the last entry is repeated to fill them), so th
 
 import copy
 import functools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from marginax._machine import available_memory, check_process
 from marginax.data import DataSpec
 from marginax.predict.functions import MAX_BYTES, AbstractFunctions, AbstractFunctionSet
 from marginax.predict.workload import chunk_sizes, measure_workload, without_draws
@@ -51,6 +53,7 @@ class DrawLoop:
         max_bytes: int = MAX_BYTES,
         keep_draws: bool = False,
     ):
+        check_process()
         if len(x) == 0:
             raise ValueError("x must have at least one row, got none")
         self.functions, self.x, self.max_bytes = functions, x, max_bytes
@@ -131,7 +134,10 @@ class DrawLoop:
             if not results:
                 shapes = [leaf.shape[2:] if has else leaf.shape[1:] for leaf, has in zip(leaves, has_rows, strict=True)]
                 axes = [(self.num_draws, self.num_rows) if has else (self.num_draws,) for has in has_rows]
-                results = [np.empty((*a, *s), leaf.dtype) for a, s, leaf in zip(axes, shapes, leaves, strict=True)]
+                wholes = [(*a, *s) for a, s in zip(axes, shapes, strict=True)]
+                sizes = [math.prod(s) * leaf.dtype.itemsize for s, leaf in zip(wholes, leaves, strict=True)]
+                self._check_room(sum(sizes))
+                results = [np.empty(s, leaf.dtype) for s, leaf in zip(wholes, leaves, strict=True)]
             num_draws, num_rows = draws.stop - draws.start, rows.stop - rows.start
             for whole, leaf, has in zip(results, leaves, has_rows, strict=True):
                 if has:
@@ -139,6 +145,15 @@ class DrawLoop:
                 else:
                     whole[draws] = np.asarray(leaf)[:num_draws]
         return results
+
+    def _check_room(self, need: int) -> None:
+        free = available_memory()
+        if need > free:
+            raise MemoryError(
+                f"predictions of {self.num_draws:,} draws at {self.num_rows:,} inputs take {need / 2**30:.1f} GiB, and "
+                f"{free / 2**30:.1f} GiB of memory are free: predict fewer inputs at a time, or average over fewer "
+                "draws (num_samples=...)"
+            )
 
     def rebuild(self, leaves: list[np.ndarray]) -> PyTree:
         """A stack of distributions from their arrays."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from marginax.files import write_text
 from marginax.report.style import STYLE
 from marginax.report.svg import to_svg
 
@@ -262,5 +263,5 @@ def write_page(
     """Write `page` to a file, and say where it is."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(title, sections, lead=lead, top=top), encoding="utf-8")
+    write_text(path, page(title, sections, lead=lead, top=top))
     return path
