@@ -119,7 +119,7 @@ def test_reports_and_predictions_are_replaced_at_once(houses, tmp_path, monkeypa
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("marginax.files.store.write_all", full)
+        patch.setattr("marginax.files.single.write_all", full)
         for command in (
             ("report", tmp_path / "run"),
             ("predict", tmp_path / "run", houses, "--out", tmp_path / "predictions.csv"),

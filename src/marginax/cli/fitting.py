@@ -147,7 +147,7 @@ def resume(run: RunPath, quiet: Quiet = False, json: Json = False, debug: Debug 
         output.clock.note("start")
         with run_directory(run).owned():
             with _without_warnings(), output.resumable(_how_to_go_on(run)):
-                estimator = estimators.resume(run / FIT, progress=output.progress)
+                estimator = estimators.resume(run_directory(run).at(FIT), progress=output.progress)
             _finish(estimator, kept, run, output)
 
 
@@ -170,6 +170,7 @@ def _how_to_go_on(directory: Path) -> str:
 def _finish(estimator: Any, kept: Any, directory: Path, output: Output) -> None:
     """Scores on the held-out rows, the report and, where asked for, the fit of all rows; or how to go on."""
     from marginax.cli.judging import judge, write_run_report
+    from marginax.cli.runs import report_of
     from marginax.evaluate.remedies import COMMAND_LINE
     from marginax.posterior.summary import summarise
 
@@ -180,7 +181,7 @@ def _finish(estimator: Any, kept: Any, directory: Path, output: Output) -> None:
     clock.note("fit")
     scores = judge(estimator, kept.x, kept.y, kept.level)
     clock.note("judge")
-    report = write_run_report(estimator, kept, directory, directory / "report.html", output)
+    report = write_run_report(estimator, kept, directory, report_of(directory), output)
     for warning in summarise(estimator.posterior_, COMMAND_LINE).warnings:
         output.note(f"warning: {warning}")
     clock.note("report")
@@ -210,7 +211,7 @@ def _fit_all_rows(estimator: Any, kept: Any, directory: Path, output: Output) ->
 
     from marginax import estimators
     from marginax._extras import require
-    from marginax.cli.runs import ALL_ROWS, fit_of
+    from marginax.cli.runs import ALL_ROWS, fit_of, run_directory
 
     concat = require("pandas").concat
     x, y = (concat(parts, ignore_index=True) for parts in zip(kept.train, (kept.x, kept.y), strict=True))
@@ -218,7 +219,7 @@ def _fit_all_rows(estimator: Any, kept: Any, directory: Path, output: Output) ->
     begun = fit_of(directory, ALL_ROWS).exists
     with _without_warnings():
         if begun:
-            final = estimators.resume(directory / ALL_ROWS, progress=output.progress)
+            final = estimators.resume(run_directory(directory).at(ALL_ROWS), progress=output.progress)
         else:
             final: Any = clone(estimator)
             final.set_params(method=estimator.method_).fit(x, y, directory=directory / ALL_ROWS)

@@ -172,7 +172,13 @@ def run_directory(path: Path) -> RunDirectory:
 
 def fit_of(directory: Path, name: str = FIT) -> RunDirectory:
     """The fit of a run: whether it `exists` (there is something to go on with), and whether it has `finished`."""
-    return RunDirectory(directory / name / "run")
+    return RunDirectory(run_directory(directory).at(name, "run"))
+
+
+def report_of(directory: Path) -> Path:
+    """Where the report of a run is; never a link to somewhere else."""
+    run_directory(directory).at("report.html")
+    return directory / "report.html"
 
 
 def free_directory(data: Path, kind: str = "run") -> Path:

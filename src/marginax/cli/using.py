@@ -112,23 +112,23 @@ def report(
     output = Output(quiet, json, debug)
     with output.speaking():
         from marginax.cli.judging import write_run_report
-        from marginax.cli.runs import HeldOut
+        from marginax.cli.runs import HeldOut, report_of
 
         kept = HeldOut.load(run)
-        path = write_run_report(_load(run, kept, judged=True), kept, run, out or run / "report.html", output)
+        path = write_run_report(_load(run, kept, judged=True), kept, run, out or report_of(run), output)
         output.result({"report": str(path)}, str(path))
 
 
 def _load(run: Path, kept: Any, *, judged: bool = False) -> Any:
     """The fitted estimator that predicts, or the one that was judged; or the advice to finish it."""
     from marginax import estimators
-    from marginax.cli.runs import ALL_ROWS, FIT, fit_of
+    from marginax.cli.runs import ALL_ROWS, FIT, fit_of, run_directory
     from marginax.files import FileError
 
     name = FIT if judged or kept.train is None else ALL_ROWS
     if not fit_of(run, name).finished:
         raise FileError(f"{run} is not finished: `marginax resume {run}` goes on")
-    return estimators.load(run / name)
+    return estimators.load(run_directory(run).at(name))
 
 
 def _columns(estimator: Any, rows: Any, level: float) -> Any:

@@ -83,4 +83,4 @@ def load_state(files: RunDirectory, model: Model) -> tuple[StudyState | None, Ab
 
 
 def _posterior(files: RunDirectory, state: StudyState) -> Path:
-    return files.path / f"posterior-{state.round % 2}"
+    return files.at(f"posterior-{state.round % 2}")

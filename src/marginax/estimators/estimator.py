@@ -4,7 +4,6 @@ import abc
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -124,9 +123,10 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
             progress: show a progress bar; by default when standard error is a terminal.
         """
         use_compilation_cache()
-        estimator_directory(directory).check_begun()
+        files = estimator_directory(directory)
+        files.check_begun()
         estimator = read_estimator(directory, cls)
-        estimator.posterior_ = resume(Path(directory) / RUN, progress=progress)
+        estimator.posterior_ = resume(files.at(RUN), progress=progress)
         estimator._warn_of_chains()
         return estimator
 

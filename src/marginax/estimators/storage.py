@@ -73,7 +73,7 @@ def _read(path: str | os.PathLike[str]) -> Parts:
 def read_posterior(path: str | os.PathLike[str]) -> AbstractPosterior:
     """The posterior of an estimator."""
     files = estimator_directory(path)
-    return load(files.posterior if files.finished else files.path / RUN)
+    return load(files.posterior if files.finished else files.at(RUN))
 
 
 def parts_of(estimator: Any) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from marginax.files.growing import GrowingArrays, GrowingFile
 from marginax.files.parts import Parts
 from marginax.files.registry import register, register_function, register_on_demand
 from marginax.files.run import RunDirectory
-from marginax.files.store import load_tree, read_arrays, read_bundle, save_tree, write_arrays, write_bundle, write_text
+from marginax.files.single import read_arrays, write_arrays, write_text
+from marginax.files.store import load_tree, read_bundle, save_tree, write_bundle
 from marginax.files.tree import decode, encode
 
 __all__ = [

@@ -92,12 +92,12 @@ class RunDirectory:
     @property
     def exists(self) -> bool:
         """Whether the run was set up."""
-        return self._at(self.folder).exists()
+        return self.at(self.folder).exists()
 
     @property
     def begun(self) -> bool:
         """Whether there is something to go on with."""
-        return self.exists and self._at(*Path(self.begun_with).parts).exists()
+        return self.exists and self.at(*Path(self.begun_with).parts).exists()
 
     def create(
         self, parts: Mapping[str, Any], *, optional: Mapping[str, Any] | None = None, inputs: PyTree = None
@@ -116,7 +116,7 @@ class RunDirectory:
                 self._check_inputs(parts[_INPUTS])
                 return
         self.check_vacant()
-        Parts.encode(parts, optional).write(self._at(self.folder), self.kind, overwrite=self.exists)
+        Parts.encode(parts, optional).write(self.at(self.folder), self.kind, overwrite=self.exists)
 
     def _check_inputs(self, given: Mapping[str, Any]) -> None:
         setup = self.read()
@@ -149,14 +149,14 @@ class RunDirectory:
         """How the run was set up."""
         if not self.exists:
             self.check_begun()
-        return Parts.read(self._at(self.folder), self.kind)
+        return Parts.read(self.at(self.folder), self.kind)
 
     # ---- values and runs within it
 
     @property
     def posterior(self) -> Path:
         """Where the result is, when the run has finished."""
-        return self._at("posterior")
+        return self.at("posterior")
 
     @property
     def finished(self) -> bool:
@@ -165,24 +165,24 @@ class RunDirectory:
 
     def run(self, name: str) -> "RunDirectory":
         """The fit of that name within this run."""
-        return RunDirectory(self._at("fits", _file_name(name)))
+        return RunDirectory(self.at("fits", _file_name(name)))
 
     def replace(self, name: str, value: Any) -> None:
         """Keep a value, instead of the one before."""
         self._check_owner()
-        save_tree(self._at(name), f"{self.what} {name}", value, overwrite=True)
+        save_tree(self.at(name), f"{self.what} {name}", value, overwrite=True)
 
     def value(self, name: str) -> Any:
         """The value that was kept last, None if there was none."""
-        if not self._at(name).exists() and not self._at(f".{name}.old").exists():
+        if not self.at(name).exists() and not self.at(f".{name}.old").exists():
             return None
-        return load_tree(self._at(name), f"{self.what} {name}")
+        return load_tree(self.at(name), f"{self.what} {name}")
 
     def add(self, name: str, row: Any) -> None:
         """Keep a value by name, after those that are there."""
         self._check_owner()
         tree = {"name": name, "place": len(self._rows()), "row": row}
-        save_tree(self._at("rows", _file_name(name)), f"{self.what} row", tree, overwrite=True)
+        save_tree(self.at("rows", _file_name(name)), f"{self.what} row", tree, overwrite=True)
 
     def rows(self) -> dict[str, Any]:
         """All values that were added, in order."""
@@ -190,7 +190,7 @@ class RunDirectory:
         return {entry["name"]: entry["row"] for entry in sorted(found, key=lambda entry: entry["place"])}
 
     def _rows(self) -> list[Path]:
-        found = [self._at("rows", path.name) for path in self._at("rows").glob("[!.]*")]
+        found = [self.at("rows", path.name) for path in self.at("rows").glob("[!.]*")]
         return [path for path in found if (path / "manifest.json").exists()]  # other things were left behind
 
     # ---- where it stands
@@ -217,7 +217,7 @@ class RunDirectory:
             "setup": self._identity,
             "structure": _structure(state),
         }
-        place = self._at(f"checkpoint-{self.count % self.num_checkpoints}")
+        place = self.at(f"checkpoint-{self.count % self.num_checkpoints}")
         write_bundle(place, "checkpoint", document, leaves, overwrite=True)
         self.count += 1
 
@@ -228,7 +228,7 @@ class RunDirectory:
         """
         found, damage = [], []
         for place in range(self.num_checkpoints):
-            path = self._at(f"checkpoint-{place}")
+            path = self.at(f"checkpoint-{place}")
             try:
                 found.append(read_bundle(path, "checkpoint"))
             except FileError as error:
@@ -276,13 +276,14 @@ class RunDirectory:
 
     @functools.cached_property
     def _identity(self) -> str:
-        return sha256_of_bundle(self._at(self.folder))
+        return sha256_of_bundle(self.at(self.folder))
 
-    def _at(self, *names: str) -> Path:
+    def at(self, *names: str) -> Path:
+        """A path within it; raises FileError if a part of it is a symbolic link."""
         return inside(self.path, *names)
 
     def _file(self, name: str) -> Path:
-        return self._at(f"{Path(name).name}.safetensors")
+        return self.at(f"{Path(name).name}.safetensors")
 
     def _state(self, arrays: Mapping[str, np.ndarray], like: PyTree, structure: list[str] | None) -> PyTree:
         leaves, treedef = jax.tree.flatten(like)

@@ -26,7 +26,6 @@ from marginax.files.disk import (
     real_path,
     remove_abandoned,
     remove_directory,
-    replacing_file,
     sync_directory,
     system_errors,
     temporary_directory,
@@ -37,13 +36,10 @@ from marginax.files.tree import Document, decode, encode
 
 __all__ = [
     "load_tree",
-    "read_arrays",
     "read_bundle",
     "save_tree",
     "sha256_of_bundle",
-    "write_arrays",
     "write_bundle",
-    "write_text",
 ]
 
 PathLike = str | os.PathLike[str]
@@ -183,58 +179,6 @@ def sha256_of_bundle(path: PathLike) -> str:
     with naming(path), system_errors(), open_regular(_current(real_path(path)) / _MANIFEST) as (fd, size):
         os.lseek(fd, max(0, size - _TAIL_SIZE), os.SEEK_SET)
         return hashlib.sha256(_read_all(fd, _TAIL_SIZE)).hexdigest()
-
-
-def write_arrays(path: PathLike, arrays: Mapping[str, Any]) -> str:
-    """Write arrays as one safetensors file, replacing an existing file at once or not at all.
-
-    Args:
-        path: The file to write.
-        arrays: Arrays by name.
-
-    Returns:
-        The SHA-256 of the file (hex), for `read_arrays`.
-
-    Example:
-        >>> import tempfile
-        >>> import numpy as np
-        >>> from marginax.files import read_arrays, write_arrays
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     sha256 = write_arrays(folder + "/draws.safetensors", {"weight": np.arange(3)})
-        ...     read_arrays(folder + "/draws.safetensors", sha256)
-        {'weight': array([0, 1, 2])}
-    """
-    with naming(path), system_errors("nothing was written, what was there before is unchanged"):
-        with replacing_file(real_path(path)) as fd:
-            sha256, _ = write_tensors(fd, arrays)
-        return sha256
-
-
-def write_text(path: PathLike, text: str) -> None:
-    """Write a text file, replacing an existing one at once or not at all; to a pipe or a device as it comes."""
-    data = memoryview(text.encode("utf-8"))
-    with naming(path), system_errors("nothing was written, what was there before is unchanged"):
-        target = real_path(path)
-        if target.exists() and not target.is_file() and not target.is_dir():
-            target.write_bytes(data)
-            return
-        with replacing_file(target) as fd:
-            write_all(fd, data)
-
-
-def read_arrays(path: PathLike, sha256: str | None = None) -> dict[str, np.ndarray]:
-    """Read one safetensors file.
-
-    Args:
-        path: The file.
-        sha256: The hash that `write_arrays` returned. Without it only the structure of the file is checked:
-            flipped bits in the data go unnoticed.
-
-    Returns:
-        The arrays by name.
-    """
-    with naming(path), system_errors(), open_regular(real_path(path)) as (fd, size):
-        return read_tensors(fd, size, sha256)
 
 
 def _read_directory(

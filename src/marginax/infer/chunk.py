@@ -72,6 +72,12 @@ def chain_mesh(num_chains: int) -> Mesh | None:
     return jax.make_mesh((count,), ("chain",), (AxisType.Auto,), devices=devices[:count])
 
 
+def num_devices(num_chains: int) -> int:
+    """Over which chains are spread."""
+    mesh = chain_mesh(num_chains)
+    return 1 if mesh is None else mesh.size
+
+
 def spread_chains(states: PyTree, mesh: Mesh | None) -> PyTree:
     """States with each chain on its device. They go by way of the host, where slicing needs no compiled program."""
     if mesh is None:
@@ -248,3 +254,11 @@ def finite_chains(params: Params) -> Array:
     """Which chains have nothing but finite parameters."""
     flags = [jnp.all(jnp.isfinite(leaf.reshape(leaf.shape[0], -1)), axis=1) for leaf in jax.tree.leaves(params)]
     return jnp.all(jnp.stack(flags), axis=0)
+
+
+def on_host(tree: PyTree, num: int) -> dict[str, np.ndarray]:
+    """The first slots of a chunk's buffers by name, axes (chain, slot, ...); on a CPU the memory is shared."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): np.swapaxes(np.asarray(leaf)[:num], 0, 1)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }

@@ -28,6 +28,8 @@ from marginax.infer.chunk import (
     chain_mesh,
     data_key,
     finite_chains,
+    num_devices,
+    on_host,
     program_of,
     run_chunk,
     spread_chains,
@@ -114,7 +116,7 @@ class Run:
                 fixed, phase.enter(states), jnp.asarray(self.step), jnp.asarray(stop), self._batches(fixed, stop)
             )
             states = phase.leave(states, part)
-            chunk = _on_host(infos, stop - self.step)
+            chunk = on_host(infos, stop - self.step)
             if self._starts_elsewhere(chunk):
                 states, memories = self._begin()
                 states = spread_chains(states, fixed.mesh)
@@ -276,7 +278,7 @@ class Run:
         if phase.keep is not None:
             first, last = phase.num_kept(self.step), phase.num_kept(stop)
             leaves = {f"draw/{i:05d}": leaf for i, leaf in enumerate(jax.tree.leaves(draws))}
-            parts.append(("draws", first, phase.num_kept(phase.num_steps), _on_host(leaves, last - first)))
+            parts.append(("draws", first, phase.num_kept(phase.num_steps), on_host(leaves, last - first)))
         changed = set()
         for what, start, num_slots, values in parts:
             name = f"{what}-{self.phase}"
@@ -308,7 +310,7 @@ class Run:
                 "phase": self.phase,
                 "step": self.step,
                 "stopped": self.stopped,
-                "num_devices": _num_devices(self.num_chains),
+                "num_devices": num_devices(self.num_chains),
                 "num_steps": self.num_steps,
                 "seconds": self.seconds,
                 "bad_chains": {str(chain): text for chain, text in self.bad_chains.items()},
@@ -332,7 +334,7 @@ class Run:
     def _set_cursor(self, cursor: dict[str, Any]) -> None:
         self.phase, self.step = cursor["phase"], cursor["step"]
         self.stopped = cursor.get("stopped", False)  # earlier versions did not keep it
-        before, now = cursor.get("num_devices"), _num_devices(self.num_chains)
+        before, now = cursor.get("num_devices"), num_devices(self.num_chains)
         if before is not None and before != now:
             warnings.warn(
                 f"the run was on {before} devices and goes on with {now}: its last digits may differ from those of "
@@ -393,24 +395,11 @@ def _true(flags: np.ndarray) -> list[int]:
     return np.flatnonzero(flags).tolist()
 
 
-def _num_devices(num_chains: int) -> int:
-    mesh = chain_mesh(num_chains)
-    return 1 if mesh is None else mesh.size
-
-
 def _program(phases: tuple[Phase, ...], index: int) -> int:
     """The phase whose compiled step a phase runs."""
     while index < len(phases) and phases[index].as_next:
         index += 1
     return index
-
-
-def _on_host(tree: PyTree, num: int) -> dict[str, np.ndarray]:
-    """The first slots of a chunk's buffers by name, axes (chain, slot, ...); on a CPU the memory is shared."""
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): np.swapaxes(np.asarray(leaf)[:num], 0, 1)
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-    }
 
 
 def _num_bytes(tree: PyTree) -> int:
