@@ -55,7 +55,8 @@ def files_for(module: Path, site: Site, most: int) -> list[str]:
     for path, seen in words.items():
         known = sum(1 / sum(name in other for other in words.values()) for name in own & seen)
         known += 0.3 * sum(1 / sum(name in other for other in words.values()) for name in theirs & seen)
-        scores[path] = known + 0.2 * path.startswith(f"tests/{folder}/")
+        shared = set(module.stem.split("_")) & set(Path(path).stem.split("_"))
+        scores[path] = known + 0.2 * path.startswith(f"tests/{folder}/") + 0.5 * len(shared)
     best = sorted((path for path in scores if scores[path] > 0), key=lambda path: -scores[path])[:most]
     return sorted(best, key=lambda path: path.endswith(LATE))
 
@@ -119,11 +120,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=600.0, help="for the tests of a mutant")
     parser.add_argument("--files", type=int, default=8, help="most test files for a mutant")
+    parser.add_argument("--only", nargs="+", default=CORE, choices=CORE, help="folders of the core")
     parser.add_argument("--again", action="store_true", help="run survivors and those that timed out again")
     options = parser.parse_args()
     found = json.loads(FOUND.read_text()) if FOUND.exists() else {}
     mutants = all_mutants()
     random.Random(options.seed).shuffle(mutants)
+    mutants = [pair for pair in mutants if pair[0].relative_to(SOURCE).parts[0] in options.only]
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(SOURCE, Path(folder) / "marginax", ignore=shutil.ignore_patterns("__pycache__"))
         for number, (module, site) in enumerate(mutants[: options.num]):
