@@ -19,7 +19,7 @@ from rich.table import Table
 
 from benchmarks.harness import report
 from benchmarks.harness.environments import ROOT, tree_of
-from benchmarks.harness.sensible_problems import problems
+from benchmarks.harness.sensible_problems import problems, says_so
 
 
 def main(arguments: list[str]) -> None:
@@ -49,8 +49,10 @@ def main(arguments: list[str]) -> None:
 def _kept(path: Path, name: str, method: Any) -> dict[str, Any]:
     if not path.exists():
         began, problem = time.perf_counter(), problems()[name]
-        finding = problem.judge(method, problem.fit(method))
-        found = {**finding.scores, "faults": finding.faults, "seconds": time.perf_counter() - began}
+        posterior = problem.fit(method)
+        finding, seconds = problem.judge(method, posterior), time.perf_counter() - began
+        said = bool(finding.faults) and says_so(posterior)
+        found = {**finding.scores, "faults": finding.faults, "says_so": said, "seconds": seconds}
         path.write_text(json.dumps(found))
     return json.loads(path.read_text())
 
@@ -67,7 +69,8 @@ def show(results: dict[str, dict[str, Any]], console: Any) -> None:
         for problem, found in by_problem.items():
             cell = f"{found['nll']:.2f}"
             cells.append(f"[red]{cell}[/red]" if found["faults"] else cell)
-            faults += [f"{name} on {problem}: not {fault}" for fault in found["faults"]]
+            said = ", and says so" if found["says_so"] else ""
+            faults += [f"{name} on {problem}: not {fault}{said}" for fault in found["faults"]]
         table.add_row(name, *cells)
     console.print(table)
     total = sum(len(by_problem) for by_problem in results.values())

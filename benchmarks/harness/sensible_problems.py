@@ -42,6 +42,11 @@ def fit_defaults(method: Any, data: Any, likelihood: Any, num_outputs: int, hidd
     return mx.fit(model, data, method, key=0, progress=False)
 
 
+def says_so(posterior: Any) -> bool:
+    """Whether the posterior itself warns that it has not learned: independent weights may do best to ignore few rows."""
+    return any("ignoring the data" in text for text in posterior.summary().warnings)
+
+
 def _finding(scores: dict[str, float], claims: dict[str, bool]) -> Finding:
     return Finding(scores, tuple(claim for claim, holds in claims.items() if not holds))
 

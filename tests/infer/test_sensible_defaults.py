@@ -4,7 +4,7 @@ The seven UCI sets are left to `make bench NAME=sensible`, which has the same ju
 """
 
 import pytest
-from benchmarks.harness.sensible_problems import problems
+from benchmarks.harness.sensible_problems import problems, says_so
 
 from marginax.infer.catalogue import catalogue
 
@@ -16,7 +16,8 @@ METHODS = {entry.name: entry.method for entry in catalogue()}
 @pytest.mark.parametrize("name", METHODS)
 def test_no_arguments_are_sensible(name, problem):
     case = problems()[problem]
-    assert case.judge(METHODS[name], case.fit(METHODS[name])).faults == ()
+    posterior = case.fit(METHODS[name])
+    assert case.judge(METHODS[name], posterior).faults == () or says_so(posterior)
 
 
 @pytest.mark.slow

@@ -58,6 +58,13 @@ def program_of(phase: Phase) -> Program:
     return Program(traced_numbers(phase.step), phase.keep, phase.thin, phase.cycle, phase.skip)
 
 
+def index_of_program(phases: tuple[Phase, ...], index: int) -> int:
+    """The phase whose compiled step a phase runs."""
+    while index < len(phases) and phases[index].as_next:
+        index += 1
+    return index
+
+
 def traced_numbers(tree: PyTree) -> PyTree:
     """Floats as arrays, so that another step size or temperature is new data and not new code."""
     return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, float) else leaf, tree)

@@ -28,6 +28,7 @@ from marginax.infer.chunk import (
     chain_mesh,
     data_key,
     finite_chains,
+    index_of_program,
     num_devices,
     on_host,
     program_of,
@@ -168,7 +169,7 @@ class Run:
 
     def _fixed(self, capacity: int) -> Fixed:
         model, source, keys, mesh = self._placed()
-        program = program_of(self._phases[_program(self._phases, self.phase)])
+        program = program_of(self._phases[index_of_program(self._phases, self.phase)])
         phase = jnp.asarray(self.phase, jnp.uint32)
         return Fixed(model, program, source, keys, phase, capacity, self.method.lockstep, mesh)
 
@@ -187,8 +188,8 @@ class Run:
 
     def _capacity(self, states: PyTree) -> int:
         phases = self._phases
-        program = _program(phases, self.phase)
-        longest = max(p.num_steps for i, p in enumerate(phases) if _program(phases, i) == program)
+        program = index_of_program(phases, self.phase)
+        longest = max(p.num_steps for i, p in enumerate(phases) if index_of_program(phases, i) == program)
         phase = phases[program]
         if phase.keep is None and not self.source.on_host:
             longest = _MOST_STEPS  # room for infos costs nothing, and runs of all lengths share a program
@@ -393,13 +394,6 @@ class Run:
 
 def _true(flags: np.ndarray) -> list[int]:
     return np.flatnonzero(flags).tolist()
-
-
-def _program(phases: tuple[Phase, ...], index: int) -> int:
-    """The phase whose compiled step a phase runs."""
-    while index < len(phases) and phases[index].as_next:
-        index += 1
-    return index
 
 
 def _num_bytes(tree: PyTree) -> int:
