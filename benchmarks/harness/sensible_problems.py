@@ -43,7 +43,7 @@ def fit_defaults(method: Any, data: Any, likelihood: Any, num_outputs: int, hidd
 
 
 def says_so(posterior: Any) -> bool:
-    """Whether the posterior itself warns that it has not learned: independent weights may do best to ignore few rows."""
+    """Whether the posterior itself warns that it has not learned: independent weights may do best to ignore rows."""
     return any("ignoring the data" in text for text in posterior.summary().warnings)
 
 
