@@ -2,7 +2,7 @@
 
 Changes are picked by a seed over all modules of the core; each is made alone in a copy of the package, and the tests
 that know the module are run until one fails. What was found is kept in a file, so that a run goes on where it stopped:
-killed, survived, or timed out (not decided within the time). A survivor that changes nothing is marked by hand:
+killed, survived, or timed out or crashed (not decided). A survivor that changes nothing is marked by hand:
 "equivalent" in the file says why, and it leaves the score.
 """
 
@@ -89,7 +89,8 @@ def judge(module: Path, site: Site, copy: Path, seconds: float, most: int) -> di
             start_new_session=True,
         )
         try:
-            verdict = {0: "survived"}.get(process.wait(seconds), "killed")
+            code = process.wait(seconds)  # failed tests, errors while collecting, errors while importing
+            verdict = "survived" if code == 0 else "killed" if code in (1, 2, 4) else "crashed"
         except subprocess.TimeoutExpired:
             verdict = "timed out"
             os.killpg(process.pid, signal.SIGKILL)
@@ -110,7 +111,7 @@ def show(found: dict[str, dict]) -> None:
     killed, survived = verdicts.count("killed"), verdicts.count("survived")
     print(
         f"{killed} of {killed + survived} mutants killed ({killed / max(killed + survived, 1):.0%}); "
-        f"{verdicts.count('timed out')} not decided in time, {len(found) - len(counted)} equivalent"
+        f"{len(verdicts) - killed - survived} not decided, {len(found) - len(counted)} equivalent"
     )
 
 
