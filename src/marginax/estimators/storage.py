@@ -9,6 +9,7 @@ import equinox as eqx
 import numpy as np
 
 from marginax.files import FileError, Parts, RunDirectory, decode, encode, register
+from marginax.files.disk import well_formed
 from marginax.posterior import AbstractPosterior, load
 from marginax.posterior.storage import posterior_parts
 
@@ -84,7 +85,11 @@ def parts_of(estimator: Any) -> dict[str, Any]:
 
 def read_estimator(path: str | os.PathLike[str], cls: type) -> Any:
     """An estimator that lacks only its posterior."""
-    setup = _read(path)
+    with well_formed(path):
+        return _decoded(_read(path), path, cls)
+
+
+def _decoded(setup: Parts, path: str | os.PathLike[str], cls: type) -> Any:
     name, state = setup.get("class"), setup.get("state")
     kinds = {each.__name__: each for each in (cls, *cls.__subclasses__())}
     if name not in kinds:
