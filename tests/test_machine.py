@@ -26,6 +26,7 @@ def test_predictions_that_do_not_fit_are_refused_before_memory_is_taken(monkeypa
         posterior.predict(x)
 
 
+@pytest.mark.slow
 def test_programs_of_past_architectures_are_forgotten(monkeypatch):
     cleared = []
     real = jax.clear_caches

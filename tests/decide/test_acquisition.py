@@ -139,6 +139,7 @@ def test_a_batch_of_numbers_does_not_ask_the_same_twice():
     assert rows.tolist() == [0, 2]
 
 
+@pytest.mark.slow
 def test_a_query_of_numbers_uses_the_means_of_the_draws():
     x = np.array([[0.0], [0.5], [4.0], [-3.0]])
     model = mx.Model(mx.nets.MLP(1, (), 1, key=0), likelihood=mx.likelihoods.Gaussian(scale=0.1))

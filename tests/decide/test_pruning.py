@@ -310,6 +310,7 @@ def _three_layers(kind):
 
 
 @pytest.mark.parametrize("kind", ["draws", "diagonal"])
+@pytest.mark.slow
 def test_compacting_leaves_out_units_that_lead_nowhere_and_changes_no_prediction(kind, tmp_path):
     posterior = _three_layers(kind)
     small = compact(posterior)

@@ -129,6 +129,7 @@ def test_the_spread_grows_where_something_is_unknown(column, value, mixed):
     assert np.mean((lower <= y[250:]) & (y[250:] <= upper)) > 0.8
 
 
+@pytest.mark.slow
 def test_classes_are_less_sure_where_something_is_unknown(mixed):
     frame, y = mixed
     fitted = BayesianClassifier(method=QUICK, hidden=(16,)).fit(frame[:250], y[:250] > 0.5)

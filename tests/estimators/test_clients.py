@@ -29,6 +29,7 @@ def test_grid_search_goes_over_method_and_width(data):
     assert search.best_score_ > 0.8
 
 
+@pytest.mark.slow
 def test_cross_validation_of_a_pipeline(data):
     X, y = data
     pipeline = make_pipeline(
@@ -51,6 +52,7 @@ def test_mapie_conformalises_a_regressor(data):
     assert covered.sum() == 49  # of its own 60 rows exactly ceil(0.8 * 61)
 
 
+@pytest.mark.slow
 def test_mapie_makes_sets_of_a_classifier(data):
     classification = pytest.importorskip("mapie.classification")
     X, y = data

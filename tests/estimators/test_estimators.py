@@ -211,6 +211,7 @@ def test_unfitted_estimator_says_so(tmp_path):
         BayesianRegressor().save(tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_counts_keep_their_unit():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(200, 1))
@@ -317,6 +318,7 @@ def test_defaults_beat_published_dropout_on_a_file_of_concrete(tmp_path):
     assert regressor.reason_.startswith("MILE with 10 chains")
 
 
+@pytest.mark.slow
 def test_grades_are_classes_with_an_order():
     x = np.linspace(-1, 1, 60)[:, None]
     grades = np.digitize(x[:, 0], [-0.4, 0.4])

@@ -38,6 +38,7 @@ def test_classes_count_as_scikit_learn_says(class_weight, weights):
     np.testing.assert_allclose(data.weight, np.arange(60) * np.where(RARE == "rare", *weights), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_rare_class_is_found_more_often_when_classes_are_balanced(tmp_path):
     plain = BayesianClassifier(method="map", hidden=()).fit(X, RARE)
     balanced = BayesianClassifier(method="map", hidden=(), class_weight={"rare": 6, "common": 1}).fit(X, RARE)

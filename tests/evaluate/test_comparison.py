@@ -222,6 +222,7 @@ def test_the_front_has_what_no_cheaper_method_beats():
     assert [text.get_text() for text in ax.texts] == ["slow", "fast", "beaten"]
 
 
+@pytest.mark.slow
 def test_the_boundary_is_where_the_classes_are_equally_probable(classes):
     _, data, _ = _classes()
     posterior = classes.posteriors["a point"]
@@ -232,6 +233,7 @@ def test_the_boundary_is_where_the_classes_are_equally_probable(classes):
         mx.plot.plot_boundary(plt.figure().gca(), posterior, x=np.zeros((3, 3)))
 
 
+@pytest.mark.slow
 def test_pictures_suit_what_is_predicted(numbers, classes):
     assert list(mx.plot.draw_comparison(numbers)) == ["Score against time", "Coverage of intervals", "Predictions"]
     figures = mx.plot.draw_comparison(classes, _classes()[1])

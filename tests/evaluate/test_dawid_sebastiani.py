@@ -31,6 +31,7 @@ def test_samples_have_it_and_points_do_not():
         dawid_sebastiani(samples[:1], np.zeros(3))
 
 
+@pytest.mark.slow
 def test_tables_comparisons_and_reports_find_it():
     x = np.linspace(-1, 1, 40)[:, None]
     model = mx.Model(mx.nets.MLP(1, (), 1, activation=jnp.tanh, key=0), mx.likelihoods.Gaussian(scale=0.1))

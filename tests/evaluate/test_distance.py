@@ -11,6 +11,7 @@ CASES = [
 
 @pytest.mark.parametrize("method", CASES)
 @pytest.mark.parametrize("ask", [ask_sine, ask_moons])
+@pytest.mark.slow
 def test_epistemic_uncertainty_grows_away_from_the_data(ask, method):
     answer = ask(method)
     assert answer.epistemic[0] > 0

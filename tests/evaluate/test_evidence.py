@@ -49,6 +49,7 @@ def test_evidence_and_held_out_data_prefer_a_network_that_can_bend():
     assert {name: row.num_weights for name, row in table.rows.items()} == {"10 units": 31, "1 units": 4, "linear": 2}
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_said():
     model = mx.Model(mx.nets.MLP(1, (), 1, key=0), mx.likelihoods.Gaussian(scale=1.0))
     data = np.zeros((4, 1)), np.zeros(4)

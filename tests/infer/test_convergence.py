@@ -53,6 +53,7 @@ def test_training_that_has_converged_is_silent(method):
     assert "training" not in said(fit(method))
 
 
+@pytest.mark.slow
 def test_training_that_held_out_rows_have_ended_is_silent():
     posterior = fit(MAP(num_epochs=4000), hooks=[EarlyStopping(0.2, patience=5)])
     assert posterior.record.num_steps["train"] < 4000
@@ -79,7 +80,9 @@ def test_chains_that_sample_are_judged_as_chains():
     assert "draws, fewer" not in said(fit(DeepEnsemble(2, MAP(num_epochs=200))))
 
 
-@pytest.mark.parametrize("method", [VI(num_epochs=3000), IVON(num_epochs=2000)], ids=["VI", "IVON"])
+@pytest.mark.parametrize(
+    "method", [pytest.param(VI(num_epochs=3000), marks=pytest.mark.slow), IVON(num_epochs=2000)], ids=["VI", "IVON"]
+)
 def test_a_posterior_that_ignores_the_data_says_so(method):
     """Mean-field inference of a wide network under a wide prior; a small network is fine with the same."""
     assert "the bound is best by ignoring the data" in said(fit(method, hidden=(100, 100)))

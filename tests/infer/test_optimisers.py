@@ -42,6 +42,7 @@ def test_a_bare_transformation_works_and_options_are_used():
 
 
 @pytest.mark.parametrize("method", [VI, MCDropout])
+@pytest.mark.slow
 def test_other_methods_take_it(method):
     posterior = mx.fit(model(), DATA, method(optimiser=optax.lion(1e-3), **BUDGET), key=0)
     assert np.isfinite(posterior.predict(X).mean).all()

@@ -304,7 +304,7 @@ def test_files_of_others_are_in_the_way(tmp_path):
 
 def test_another_number_of_devices_is_said(tmp_path, monkeypatch):
     cut(tmp_path / "run")
-    monkeypatch.setattr("marginax.infer.driver._num_devices", lambda num_chains: 2)
+    monkeypatch.setattr("marginax.infer.driver.num_devices", lambda num_chains: 2)
     with pytest.warns(UserWarning, match="was on 1 devices and goes on with 2"):
         mx.resume(tmp_path / "run", hooks=[])
 
@@ -336,6 +336,7 @@ def test_sigterm_ends_a_run_after_its_checkpoint(tmp_path, whole):
     assert_same(mx.resume(tmp_path / "run", hooks=[]), whole)
 
 
+@pytest.mark.slow  # by the clock, so on a machine that does nothing else
 def test_checkpoints_take_little_of_the_time(tmp_path, monkeypatch):
     """By default; a slow disk makes them rare."""
     spent = []

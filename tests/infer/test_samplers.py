@@ -43,8 +43,15 @@ MORE = {
 }
 
 
-@pytest.mark.parametrize("problem", QUICK.values(), ids=QUICK)
-@pytest.mark.parametrize("method", ALL.values(), ids=ALL)
+@pytest.mark.parametrize(
+    ("method", "problem"),
+    [
+        pytest.param(ALL[name], QUICK[problem], id=f"{name}-{problem}", marks=() if quick else pytest.mark.slow)
+        for name in ALL
+        for problem in QUICK
+        for quick in [name == "NUTS" or problem == "logistic regression"]
+    ],
+)
 def test_sampler_recovers_the_exact_posterior(method, problem):
     testing.check_moments(method, problem, num_chains=CHAINS, min_ess=5e3)
 

@@ -81,6 +81,7 @@ def test_the_fit_by_evidence_climbs_and_predicts_in_single_precision_what_it_wou
     np.testing.assert_allclose(found.epistemic, exact.epistemic_variance[:, 0], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_kernels_are_sampled_like_any_unknowns(rows):
     posterior = mx.fit(mx.GaussianProcess(*rows), None, mx.infer.MALA(num_warmup=50, num_samples=50), key=0)
     assert posterior.params["relevance"].shape == (4, 50, 3)

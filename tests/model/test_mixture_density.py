@@ -69,7 +69,7 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "laplace" else pytest.mark.slow) for n in METHODS])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) for n in METHODS])
 def test_it_finds_both_branches_under_every_family_of_methods(name, tmp_path):
     x, y = problem()
     likelihood = mx.likelihoods.MixtureDensity(num_components=2)

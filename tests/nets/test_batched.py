@@ -240,6 +240,7 @@ USERS = {
 
 
 @pytest.mark.parametrize("name", USERS)
+@pytest.mark.slow
 def test_models_of_users_networks_have_their_examples_last(name):
     model = mx.Model(USERS[name](), likelihood=mx.likelihoods.Gaussian(scale=0.1))
     xs, params = _rows(), model.initial(1)

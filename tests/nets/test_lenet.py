@@ -67,6 +67,7 @@ def test_single_channel_axis_may_be_left_out(images):
     np.testing.assert_array_equal(call(images), call(images[:, 0]))
 
 
+@pytest.mark.slow
 def test_dropout_acts_only_with_a_key(images):
     net, off = LeNet(**SMALL, dropout=0.5, key=0), LeNet(**SMALL, key=0)
     assert net.stochastic

@@ -137,6 +137,7 @@ def test_noise_and_prior_of_a_linear_model_are_those_of_the_closed_form(linear, 
     assert noise != before
 
 
+@pytest.mark.slow
 def test_noise_that_is_known_stays():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(30, 1))
@@ -161,6 +162,7 @@ def test_held_out_data_choose_the_factor_of_best_predictions(wave):
     np.testing.assert_allclose(chosen, factors[np.argmax(scores)], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_tuning_online_raises_the_evidence_of_the_network_it_ends_with(wave):
     model, x, y, posterior = wave
     method = Laplace(structure=Kronecker(), tuning=Online(3, Evidence(noise=True)), training=MAP(num_epochs=4000))

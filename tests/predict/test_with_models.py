@@ -52,6 +52,7 @@ def test_classes_and_labels():
     assert isinstance(_predict(mx.likelihoods.Bernoulli(), 3, (3,))[2], MultiLabelPrediction)
 
 
+@pytest.mark.slow
 def test_custom_likelihood_predicts_what_it_can():
     cauchy = mx.likelihoods.Custom(lambda f, y: -jnp.log(jnp.pi * (1 + (y - f[0]) ** 2)))
     model, draws, prediction = _predict(cauchy, 1, ())

@@ -235,6 +235,7 @@ def test_colours_follow_the_page(regression):
     assert "#000000" not in pictures
 
 
+@pytest.mark.slow
 def test_inputs_are_shown_in_the_units_that_the_user_knows(regression, tmp_path):
     _, posterior, x, y = regression
     scaling = mx.data.Scaling(np.array([50.0, 0.0]), np.array([10.0, 1.0]))
