@@ -40,6 +40,7 @@ class Arrays(eqx.Module):
         y: targets.
         scaling: how x and y were scaled already; it is only recorded.
         weight: of each row, for `mx.Model`: its log likelihood is multiplied by it. A row with weight 2 counts as two.
+        bounds: whether y are pairs (lower, upper) of one target that may be censored.
 
     >>> Arrays(np.zeros((5, 2)), np.arange(5.0)).spec.x_shape
     (2,)
@@ -49,11 +50,12 @@ class Arrays(eqx.Module):
     y: Num[np.ndarray, "n ..."] | Num[Array, "n ..."]
     scaling: Scaling | None
     weight: Float[np.ndarray, " n"] | Float[Array, " n"] | None = None
+    bounds: bool = eqx.field(default=False, static=True)
 
-    def __init__(self, x: Any, y: Any, *, scaling: Scaling | None = None, weight: Any = None):
+    def __init__(self, x: Any, y: Any, *, scaling: Scaling | None = None, weight: Any = None, bounds: bool = False):
         """Check and convert."""
         self.x, self.y = check_pair(x, y)
-        self.scaling = scaling
+        self.scaling, self.bounds = scaling, bounds
         self.weight = None if weight is None else _check_weight(weight, len(self.x))
 
     @property
@@ -69,16 +71,22 @@ class Arrays(eqx.Module):
     @property
     def spec(self) -> DataSpec:
         """Shapes, size and scaling."""
-        return DataSpec(self.x.shape[1:], self.y.shape[1:], self.num_examples, self.scaling)
+        return DataSpec(self.x.shape[1:], () if self.bounds else self.y.shape[1:], self.num_examples, self.scaling)
 
     def take(self, rows: np.ndarray) -> "Arrays":
         """The data set made of some rows, with the same scaling."""
         weight = None if self.weight is None else self.weight[rows]
-        return Arrays(self.x[rows], self.y[rows], scaling=self.scaling, weight=weight)
+        return Arrays(self.x[rows], self.y[rows], scaling=self.scaling, weight=weight, bounds=self.bounds)
 
     def weighted(self, weight: Any) -> "Arrays":
         """The same rows with these weights."""
-        return Arrays(self.x, self.y, scaling=self.scaling, weight=weight)
+        return Arrays(self.x, self.y, scaling=self.scaling, weight=weight, bounds=self.bounds)
+
+    def as_bounds(self) -> "Arrays":
+        """The same rows, their targets read as pairs (lower, upper)."""
+        if self.bounds or self.scaling is None:
+            return Arrays(self.x, self.y, scaling=self.scaling, weight=self.weight, bounds=True)
+        raise ValueError("y was standardised column by column, not as bounds: use mx.data.standardise(.., bounds=True)")
 
 
 @register("data/rows")
@@ -128,6 +136,27 @@ def _as_leaf(name: str, values: Any) -> np.ndarray:
 
 def as_numeric(values: Any, *, name: str) -> np.ndarray:
     """A finite, non-empty array of floats or ints, from NumPy, JAX, pandas or nested lists."""
+    array = _as_numeric(values, name=name)
+    if jnp.issubdtype(array.dtype, jnp.floating):
+        _require(np.isfinite(array), name)
+    return array
+
+
+def as_targets(values: Any) -> np.ndarray:
+    """Targets: finite, but for pairs of bounds, of which one may be infinite; the likelihood says if it takes them."""
+    array = _as_numeric(values, name="y")
+    if jnp.issubdtype(array.dtype, jnp.floating):
+        _require(~np.isnan(array) if array.ndim == 2 and array.shape[1] == 2 else np.isfinite(array), "y")
+    return array
+
+
+def _require(good: np.ndarray, name: str) -> None:
+    if not good.all():
+        row, count = int(np.argwhere(~good)[0][0]), int((~good).sum())
+        raise ValueError(f"{name} has {count} values that are NaN or infinite, the first in row {row}")
+
+
+def _as_numeric(values: Any, *, name: str) -> np.ndarray:
     if hasattr(values, "to_numpy"):
         values = values.to_numpy()
     try:
@@ -143,25 +172,19 @@ def as_numeric(values: Any, *, name: str) -> np.ndarray:
         raise ValueError(f"{name} must have one row per example, got a scalar")
     if array.size == 0:
         raise ValueError(f"{name} is empty: shape {array.shape}")
-    if jnp.issubdtype(array.dtype, jnp.floating):
-        finite = np.isfinite(array)
-        if not finite.all():
-            row = int(np.argwhere(~finite)[0][0])
-            count = int((~finite).sum())
-            raise ValueError(f"{name} has {count} values that are NaN or infinite, the first in row {row}")
     return array
 
 
 def check_pair(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     """Inputs as floats and targets as floats or int32 labels, of one length."""
-    x, y = as_numeric(x, name="x"), as_numeric(y, name="y")
+    x, y = as_numeric(x, name="x"), as_targets(y)
     if len(x) != len(y):
         raise ValueError(f"x and y must have the same number of rows, got {len(x)} and {len(y)}")
     if y.ndim > 2:
         raise ValueError(f"y must have shape (n,) or (n, outputs), got {y.shape}")
     real = jax.dtypes.canonicalize_dtype(np.float64)
     for name, values in (("x", x), ("y", y)):
-        largest = max(float(values.max()), -float(values.min()))
+        largest = float(np.max(np.abs(values), initial=0, where=np.isfinite(values)))
         if largest > np.sqrt(float(np.finfo(real).max)):  # no likelihood can do without squares
             raise ValueError(
                 f"{name} has values too large for {np.dtype(real).name} ({largest:.3g}): standardise it first"
@@ -195,8 +218,13 @@ def as_arrays(data: Any, *, name: str = "data") -> Arrays:
     raise TypeError(f"{name} must be a pair (x, y) or a source from mx.data, got {type(data).__name__}")
 
 
-def standardise(data: Any) -> Arrays:
+def standardise(data: Any, *, bounds: bool = False) -> Arrays:
     """Give every feature (and a real target) mean 0 and standard deviation 1; predictions are scaled back.
+
+    Args:
+        data: a pair (x, y).
+        bounds: whether y are pairs (lower, upper) of one target, as `mx.likelihoods.CensoredGaussian` takes them: both
+            columns are then scaled alike, by what is finite in them.
 
     >>> data = standardise((np.array([[0.0], [2.0], [4.0]]), np.array([1.0, 5.0, 9.0])))
     >>> np.round(data.x[:, 0], 3).tolist()
@@ -207,11 +235,12 @@ def standardise(data: Any) -> Arrays:
             raise ValueError("data is standardised already")
         x, y, weight = data.x, data.y, data.weight
     elif isinstance(data, tuple | list) and len(data) == 2:
-        x, y, weight = as_numeric(data[0], name="x"), as_numeric(data[1], name="y"), None
+        x, y, weight = as_numeric(data[0], name="x"), as_targets(data[1]), None
         if len(x) != len(y):
             raise ValueError(f"x and y must have the same number of rows, got {len(x)} and {len(y)}")
     else:
         raise TypeError(f"data must be a pair (x, y), got {type(data).__name__}")
     x = np.asarray(x, np.float64)
-    scaling = scaling_of(x, np.asarray(y))
-    return Arrays(scaling.transform_x(x), scaling.transform_y(np.asarray(y)), scaling=scaling, weight=weight)
+    scaling = scaling_of(x, np.asarray(y), bounds=bounds)
+    y = scaling.transform_y(np.asarray(y))
+    return Arrays(scaling.transform_x(x), y, scaling=scaling, weight=weight, bounds=bounds)

@@ -36,7 +36,7 @@ class Scaling(eqx.Module):
         return y if self.y_shift is None else (y - self.y_shift) / self.y_factor
 
 
-def scaling_of(x: np.ndarray, y: np.ndarray) -> Scaling:
+def scaling_of(x: np.ndarray, y: np.ndarray, *, bounds: bool = False) -> Scaling:
     """Mean and standard deviation per feature (per channel for images), and of real-valued targets.
 
     >>> s = scaling_of(np.array([[0.0, 5.0], [2.0, 7.0]]), np.array([10.0, 30.0]))
@@ -54,6 +54,9 @@ def scaling_of(x: np.ndarray, y: np.ndarray) -> Scaling:
             warn_of_far_values(x[:, column], f"column {column} of x", stacklevel=4)
     y_shift = y_factor = None
     if np.issubdtype(y.dtype, np.floating):
+        y = y[np.isfinite(y)] if bounds else y
+        if not np.isfinite(y).all():
+            raise ValueError("y has infinite values: if they are bounds of a censored target, pass bounds=True")
         y_shift, y_factor, constant = moments_of(y, name="y")
         if constant.any():
             raise ValueError("y is constant: there is nothing to learn (remove the target or check the column)")
@@ -87,7 +90,8 @@ def moments_of(
 
 def warn_of_unit(values: np.ndarray, name: str, *, stacklevel: int) -> None:
     """Say that values are of another size than the one for which priors and step sizes are made, which is 1."""
-    size = float(np.sqrt(np.mean(np.square(values[:_ROWS_LOOKED_AT], dtype=np.float64))))
+    values = values[:_ROWS_LOOKED_AT]
+    size = float(np.sqrt(np.mean(np.square(values, dtype=np.float64), where=np.isfinite(values))))
     if size and not _SMALL <= size <= _LARGE:
         warnings.warn(
             f"{name} has values of about {size:.1g}, and priors and step sizes are made for values of about 1: pass "

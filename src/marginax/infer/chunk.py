@@ -23,7 +23,7 @@ from marginax.infer.method import AbstractMethod, Info, Phase, State
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 
-_MOST_PROGRAMS = 40  # of some 20 MB each
+_MOST_PROGRAMS = 80  # of some 20 MB each
 _programs: set[Any] = set()
 _DATA, _START, _ELSEWHERE = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD  # streams of keys besides those of the steps
 

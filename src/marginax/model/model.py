@@ -239,6 +239,10 @@ class Model(AbstractModel):
         data = getattr(source, "data", None)
         self.likelihood.check(output_size, y if data is None else np.asarray(data.y))
         if data is not None:
+            if not (self.likelihood.bounds or np.isfinite(data.y).all()):
+                raise ValueError(
+                    "y has infinite values: for targets known only to lie between two bounds use CensoredGaussian()"
+                )
             warn_of_unit(np.asarray(data.x), "x", stacklevel=4)
             if self.likelihood.outcome(output_size) is Outcome.REAL:
                 warn_of_unit(np.asarray(data.y), "y", stacklevel=4)
@@ -246,7 +250,7 @@ class Model(AbstractModel):
     # ---- from and to the user
 
     def read(self, data: Any) -> Arrays:
-        return as_arrays(data)
+        return as_arrays(data).as_bounds() if self.likelihood.bounds else as_arrays(data)
 
     def start_at(self, init: Any, params: Params, num_chains: int) -> Params:
         """The weights of a network of the same architecture, for all chains."""

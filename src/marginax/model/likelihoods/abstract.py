@@ -1,7 +1,7 @@
 """What a likelihood is."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -27,6 +27,8 @@ class NormalNoise(eqx.Module):
 
 class AbstractLikelihood(eqx.Module):
     """p(y | output of the network, unknowns)."""
+
+    bounds: ClassVar[bool] = False  # whether targets are pairs (lower, upper) between which one number lies
 
     @abc.abstractmethod
     def num_targets(self, output_size: int) -> int:

@@ -173,6 +173,10 @@ class Tempered(AbstractLikelihood):
         return self.likelihood.outcome(output_size)
 
     @property
+    def bounds(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.likelihood.bounds
+
+    @property
     def has_logits(self) -> bool:
         return self.likelihood.has_logits
 

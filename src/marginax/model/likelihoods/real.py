@@ -19,7 +19,7 @@ from marginax.model.scale import FromNetwork, Positive, check_scale, initial_log
 Scale = float | Positive | FromNetwork | Array
 
 
-def _default_scale() -> Positive:
+def default_scale() -> Positive:
     """A learned noise scale for standardised targets: 95% between 0.05 and 2.6."""
     return LogNormal(-1.0, 1.0)
 
@@ -87,7 +87,7 @@ class Gaussian(AbstractLocationScale):
     (3, 2)
     """
 
-    scale: Scale = eqx.field(default_factory=_default_scale, converter=from_numpyro)
+    scale: Scale = eqx.field(default_factory=default_scale, converter=from_numpyro)
 
     def __check_init__(self):
         check_scale(self.scale)
@@ -131,7 +131,7 @@ class StudentT(AbstractLocationScale):
     """
 
     df: float = 4.0
-    scale: Scale = eqx.field(default_factory=_default_scale, converter=from_numpyro)
+    scale: Scale = eqx.field(default_factory=default_scale, converter=from_numpyro)
 
     def __check_init__(self):
         if not self.df > 0:
@@ -155,7 +155,7 @@ class Laplace(AbstractLocationScale):
         scale: as in `Gaussian` (the standard deviation is sqrt(2) times it).
     """
 
-    scale: Scale = eqx.field(default_factory=_default_scale, converter=from_numpyro)
+    scale: Scale = eqx.field(default_factory=default_scale, converter=from_numpyro)
 
     def __check_init__(self):
         check_scale(self.scale)
