@@ -1,16 +1,14 @@
 """Bugs that curvature and the evidence can have, each planted alone and caught by a check of the suite."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests.curvature import test_structures as structures
 from tests.infer import test_laplace as laplace
+from tests.mutations.bug import Bug, assert_caught
 from tests.posterior import test_tuning as tuning
 
 import marginax as mx
@@ -19,17 +17,6 @@ from marginax.curvature.jacobians import Outer
 from marginax.infer import WholeNetwork
 from marginax.posterior.mode import Mode
 from marginax.predict.links import Probit
-
-
-@dataclass(frozen=True)
-class Bug:
-    """What is replaced by what, and the check that must fail."""
-
-    name: str
-    owner: Any
-    attribute: str
-    value: Any
-    check: Callable[[], None]
 
 
 def dense() -> None:
@@ -133,12 +120,7 @@ BUGS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_bug_is_caught(bug, monkeypatch):
+def test_bug_is_caught(bug):
     structures._case.cache_clear()
-    monkeypatch.setattr(bug.owner, bug.attribute, bug.value)
-    jax.clear_caches()
-    eqx.clear_caches()
-    with pytest.raises(AssertionError):
-        bug.check()
-    monkeypatch.undo()
-    jax.clear_caches()
+    assert_caught(bug, bug.check)
+    structures._case.cache_clear()

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from tests.decide import test_conformal as coverage
 from tests.decide import test_jackknife as members
 from tests.decide import test_selective as selection
 from tests.decide import test_utility as choices
+from tests.mutations.bug import Bug, assert_caught
 
 from marginax._keys import as_key
 from marginax.decide import (
@@ -49,17 +49,6 @@ CHECKS: dict[str, Callable[[], Any]] = {
     "values": choices.test_targets_are_enumerated,
     "squared loss": choices.test_the_squared_loss_is_bias_and_variance,
 }
-
-
-@dataclass(frozen=True)
-class Bug:
-    """A piece of marginax, what it is replaced by, and the check that catches it."""
-
-    name: str
-    owner: Any
-    attribute: str
-    replacement: Any
-    check: str
 
 
 def quantile_at(rank_of):
@@ -175,7 +164,5 @@ def test_check_passes_without_a_bug(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_bug_is_caught(bug, monkeypatch):
-    monkeypatch.setattr(bug.owner, bug.attribute, bug.replacement)
-    with pytest.raises(AssertionError):
-        CHECKS[bug.check]()
+def test_bug_is_caught(bug):
+    assert_caught(bug, CHECKS[bug.check])

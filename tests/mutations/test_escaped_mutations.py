@@ -1,9 +1,5 @@
 """Bugs that once passed every test, each planted alone and caught by a test of the default suite."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,6 +14,7 @@ from tests.infer import test_dynamics as dynamics
 from tests.infer import test_stochastic as stochastic
 from tests.infer import test_temperature as temperatures
 from tests.model import test_model as models
+from tests.mutations.bug import Bug, assert_caught, planted
 from tests.posterior import test_posterior as posteriors
 from tests.posterior import test_tuning as tuned
 from tests.predict import test_functions as functions
@@ -34,18 +31,6 @@ from marginax.infer.vi import ivon
 from marginax.model import Model, Params, likelihoods
 from marginax.model.priors import Rescaled
 from marginax.predict import linearised
-
-
-@dataclass(frozen=True)
-class Bug:
-    """A piece of marginax, what it is replaced by, and the test that must fail."""
-
-    name: str
-    owner: Any
-    attribute: str
-    replacement: Any
-    check: Callable[[], Any]
-
 
 # ---- temperature
 
@@ -311,38 +296,21 @@ BUGS = [
 ]
 
 
-@pytest.fixture
-def plant(monkeypatch):
-    """Replace a piece of marginax, and forget what was compiled before and after."""
-    _forget()
-    yield lambda *place: monkeypatch.setattr(*place)
-    monkeypatch.undo()
-    _forget()
-
-
-def _forget():
-    structures._case.cache_clear()
-    eqx.clear_caches()
-    jax.clear_caches()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_bug_is_caught(bug, plant):
-    plant(bug.owner, bug.attribute, bug.replacement)
-    with pytest.raises(AssertionError):
-        bug.check()
+def test_bug_is_caught(bug):
+    structures._case.cache_clear()
+    assert_caught(bug, bug.check)
+    structures._case.cache_clear()
 
 
 @pytest.mark.slow
-def test_keys_that_phases_share_are_caught(plant, tmp_path):
-    plant(chunk, "derive", phases_share_keys)
-    with pytest.raises(AssertionError):
+def test_keys_that_phases_share_are_caught(tmp_path):
+    with planted(chunk, "derive", phases_share_keys), pytest.raises(AssertionError):
         driver_tests.test_no_two_steps_have_the_same_key(tmp_path)
 
 
 @pytest.mark.slow
-def test_an_order_that_phases_share_is_caught(plant):
-    plant(chunk, "data_key", lambda key, phase: derive(key, 0, stream=7))
-    with pytest.raises(AssertionError):
+def test_an_order_that_phases_share_is_caught():
+    with planted(chunk, "data_key", lambda key, phase: derive(key, 0, stream=7)), pytest.raises(AssertionError):
         driver_tests.test_batches_are_in_another_order_in_every_phase_and_chain()

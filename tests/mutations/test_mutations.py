@@ -6,7 +6,6 @@ cached function would not know that its source was changed.
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
@@ -16,6 +15,7 @@ import numpy as np
 import optax
 import pytest
 from tests.infer.test_exact import check_standardised, tempered
+from tests.mutations.bug import Bug, assert_caught
 
 from marginax import testing
 from marginax._kernels.permutation import shuffled_rows
@@ -41,18 +41,6 @@ CHECKS: dict[str, Callable[[], Any]] = {
     "conformance": lambda: testing.check_method(MAP(num_epochs=5, batch_size=None)),
     "conformance, minibatches": lambda: testing.check_method(MAP(num_epochs=2, batch_size=8)),
 }
-
-
-@dataclass(frozen=True)
-class Bug:
-    """A piece of marginax and what it is replaced by, the check that catches it, and what that check says."""
-
-    name: str
-    owner: Any
-    attribute: str
-    replacement: Any
-    check: str
-    says: str
 
 
 # ---- the model
@@ -222,20 +210,6 @@ BUGS = [
 ]
 
 
-@pytest.fixture
-def plant(monkeypatch):
-    """Replace a piece of marginax, and forget what was compiled before and after."""
-    _forget()
-    yield lambda bug: monkeypatch.setattr(bug.owner, bug.attribute, bug.replacement)
-    monkeypatch.undo()
-    _forget()
-
-
-def _forget():
-    eqx.clear_caches()
-    jax.clear_caches()
-
-
 # conformance without a bug is what tests/infer/test_conformance.py is about
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CHECKS if not name.startswith("conformance")])
@@ -245,7 +219,5 @@ def test_check_passes_without_a_bug(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_bug_is_caught(bug, plant):
-    plant(bug)
-    with pytest.raises(AssertionError, match=bug.says):
-        CHECKS[bug.check]()
+def test_bug_is_caught(bug):
+    assert_caught(bug, CHECKS[bug.check])

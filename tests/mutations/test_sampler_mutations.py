@@ -5,7 +5,6 @@ bugs are caught by checks of the dynamics, not of moments.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from tests.infer import test_dynamics as dynamics
 from tests.infer import test_stochastic as laws
+from tests.mutations.bug import Bug, assert_caught
 
 import marginax as mx
 from marginax import testing
@@ -150,18 +150,6 @@ CHECKS: dict[str, Callable[[], Any]] = {
     "energy, dense scale": check_energy_with_a_dense_scale,
     "unit speed": check_unit_speed,
 }
-
-
-@dataclass(frozen=True)
-class Bug:
-    """A piece of a sampler and what it is replaced by, the check that catches it, and what that check says."""
-
-    name: str
-    owner: Any
-    attribute: str
-    replacement: Any
-    check: str
-    says: str
 
 
 # ---- random numbers
@@ -326,20 +314,6 @@ BUGS = [
 ]
 
 
-@pytest.fixture
-def plant(monkeypatch):
-    """Replace a piece of marginax, and forget what was compiled before and after."""
-    _forget()
-    yield lambda bug: monkeypatch.setattr(bug.owner, bug.attribute, bug.replacement)
-    monkeypatch.undo()
-    _forget()
-
-
-def _forget():
-    eqx.clear_caches()
-    jax.clear_caches()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKS)
 def test_check_passes_without_a_bug(name):
@@ -348,7 +322,5 @@ def test_check_passes_without_a_bug(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_bug_is_caught(bug, plant):
-    plant(bug)
-    with pytest.raises((AssertionError, RuntimeWarning), match=bug.says):  # a warning of the driver is an error here
-        CHECKS[bug.check]()
+def test_bug_is_caught(bug):
+    assert_caught(bug, CHECKS[bug.check], (AssertionError, RuntimeWarning))  # a warning of the driver is an error here

@@ -1,15 +1,11 @@
 """Bugs that variational inference and dropout can have, each planted alone and caught by a check of the suite."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
 from tests.infer import test_dropout as dropout
 from tests.infer import test_variational as variational
+from tests.mutations.bug import Bug, assert_caught
 from tests.nets import test_noise as noise
 
 from marginax import testing
@@ -19,17 +15,6 @@ from marginax.infer.vi import divergences, ivon
 from marginax.model import priors
 from marginax.nets import noise as rules
 from marginax.posterior import stochastic
-
-
-@dataclass(frozen=True)
-class Bug:
-    """What is replaced by what, and the check that must fail."""
-
-    name: str
-    owner: Any
-    attribute: str
-    value: Any
-    check: Callable[[], None]
 
 
 def mean_field() -> None:
@@ -180,11 +165,5 @@ def name_of(bug: Bug) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS, ids=name_of)
-def test_bug_is_caught(bug, monkeypatch):
-    monkeypatch.setattr(bug.owner, bug.attribute, bug.value)
-    jax.clear_caches()
-    eqx.clear_caches()
-    with pytest.raises((AssertionError, FloatingPointError)):
-        bug.check()
-    monkeypatch.undo()
-    jax.clear_caches()
+def test_bug_is_caught(bug):
+    assert_caught(bug, bug.check, (AssertionError, FloatingPointError))
