@@ -19,7 +19,7 @@ class Bug:
     attribute: str
     replacement: Any
     check: Any
-    says: str = ""
+    says: str | None = None
 
 
 @contextmanager
