@@ -211,6 +211,22 @@ def test_microcanonical_samplers_refuse_a_single_parameter(method):
         mx.fit(problem.model, problem.data, method, key=0)
 
 
+@pytest.mark.slow
+def test_mclmc_finds_the_noise_of_ten_rows_that_exact_chains_find():
+    """Fifty times the energy error, and a third of the warm-up, gave three times the noise."""
+    rng = np.random.default_rng(0)
+    x = np.array([1.1, 2.3, 3.3, 3.9, 9.6, 10.1, 11.3, 4.7, 8.2, 5.9])
+    data = mx.data.standardise((x[:, None], 3 * x + 1.5 * rng.normal(size=10)))
+    model = mx.Model(mx.nets.MLP(1, (20, 20), 1, key=0), mx.likelihoods.Gaussian())
+    noise = {}
+    for method in (AdjustedMCLMC(), MCLMC(), MCLMC(2000, 500, thin=10, energy_variance=5e-4)):
+        posterior = mx.fit(model, data, method, key=1, num_chains=8, progress=False)
+        noise[method] = np.exp(np.median(posterior.params.likelihood["log_scale"]))
+    exact, default, rough = noise.values()
+    assert 0.6 < default / exact < 1.6
+    assert rough / exact > 2
+
+
 PATIENT = {
     "NUTS": NUTS(1000, 1500, metric=DenseMetric()),
     "HMC": HMC(1000, 1500, metric=DenseMetric()),

@@ -56,7 +56,7 @@ class MILEInfo(eqx.Module):
     "method/mile",
     gives="an ensemble whose members become chains",
     use_when="tabular data: the best predictions for the time",
-    cost="10 training runs and 6,000 gradients each",
+    cost="10 training runs and 14,000 gradients each",
     order=220,
 )
 class MILE(AbstractRecipe):
@@ -77,7 +77,7 @@ class MILE(AbstractRecipe):
     optimiser: AbstractOptimiser = eqx.field(default_factory=lambda: Adam(learning_rate=1e-2), converter=as_optimiser)
     validation: float = 0.15
     sampler: MCLMC = eqx.field(
-        default_factory=lambda: MCLMC(num_warmup=1500, num_samples=100, thin=15, energy_variance=0.05)
+        default_factory=lambda: MCLMC(num_warmup=6000, num_samples=100, thin=60, energy_variance=2e-4)
     )
 
     def __check_init__(self):

@@ -72,7 +72,7 @@ class MCLMCInfo(eqx.Module):
     "method/mclmc",
     gives="draws with a small, known bias",
     use_when="the posterior to a small, known error, soon",
-    cost="14,000 gradients per chain",
+    cost="26,000 gradients per chain",
     order=230,
 )
 class MCLMC(AbstractFullBatchSampler):
@@ -86,10 +86,10 @@ class MCLMC(AbstractFullBatchSampler):
         metric: `DiagonalMetric()`, or `DenseMetric()` for up to some hundreds of correlated parameters.
     """
 
-    num_warmup: int = 2000
+    num_warmup: int = 6000
     num_samples: int = 500
-    thin: int = 10
-    energy_variance: float = 5e-4
+    thin: int = 40
+    energy_variance: float = 1e-5
     path_length: float = 1.0
     metric: Metric = eqx.field(default_factory=DiagonalMetric)
 

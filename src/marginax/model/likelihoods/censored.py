@@ -44,9 +44,7 @@ class CensoredGaussian(AbstractLocationScale):
     def check(self, output_size: int, y: np.ndarray) -> None:
         targets = self.num_targets(output_size)
         if targets != 1:
-            raise ValueError(
-                f"network must describe 1 target for CensoredGaussian(), got {targets}: change out_size"
-            )
+            raise ValueError(f"network must describe 1 target for CensoredGaussian(), got {targets}: change out_size")
         if y.ndim != 2 or y.shape[1] != 2:
             raise ValueError(f"y must be pairs (lower, upper) of shape (n, 2) for CensoredGaussian(), got {y.shape}")
         bad = (y[:, 0] > y[:, 1]) | ~np.isfinite(y).any(axis=1)
