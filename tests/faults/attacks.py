@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.faults.work import NOT_BEGUN, REFUSALS, RefusedError, Work, data, same
+from tests.faults import processes
+from tests.faults.work import REFUSALS, RefusedError, Work, data, judge
 
 import marginax as mx
 from marginax.files import store
@@ -24,7 +25,6 @@ from marginax.files import store
 OUTCOMES = ("same", "read", "refused", "loss", "wrong", "error", "outside", "hang")
 GOOD = ("same", "read", "refused")
 CALLS = ("mkdir", "rename", "replace", "unlink", "rmdir", "write", "fsync", "ftruncate", "link")
-LONGEST = 120  # seconds of a case
 TOKENS = (b"[", b"{", b'"', b"-1", b"9" * 30, b"null", b"\0", b";", b"\xff", b"1e999")
 Case = tuple[str, str]  # outcome, and what was done
 
@@ -81,18 +81,6 @@ def _chosen(total: int, num: int | None, rng: random.Random) -> list[int]:
     return every if num is None or num >= total else sorted(rng.sample(every, num))
 
 
-def _judge(work: Work, path: Path, truth: list[np.ndarray], *, may_refuse: bool) -> str:
-    began = time.monotonic()
-    try:
-        outcome = "same" if same(work.go_on(path), truth) else "wrong"
-    except (*REFUSALS, RefusedError) as error:
-        one_line = "\n" not in str(error).strip()
-        outcome = "error" if not one_line else "refused" if may_refuse else "loss"
-    except Exception:
-        outcome = "error"
-    return "hang" if time.monotonic() - began > LONGEST else outcome
-
-
 def crash(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, rng: random.Random) -> Iterator[Case]:
     """The files as a kill leaves them, after every call and inside of every write; then the work goes on."""
     chosen = set(_chosen(_count_calls(work, folder), num, rng))
@@ -107,7 +95,7 @@ def crash(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, rn
         work.begin(folder / "run")
     for number in sorted(chosen):
         path = folder / f"run-{number}"
-        yield _judge(work, path, truth, may_refuse=False), f"killed at call {number}"
+        yield judge(work, path, truth, may_refuse=False), f"killed at call {number}"
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -129,7 +117,7 @@ def full(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, rng
         except Exception as error:
             yield "error", f"full at call {number}: {type(error).__name__}"
             continue
-        outcome = _judge(work, path, truth, may_refuse=False)
+        outcome = judge(work, path, truth, may_refuse=False)
         yield outcome, f"full at call {number} ({said:.80})"
         shutil.rmtree(path, ignore_errors=True)
 
@@ -151,7 +139,7 @@ def damage(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, r
         shutil.copytree(rng.choice(states), path)
         file = rng.choice(sorted(each for each in path.rglob("*") if each.is_file()))
         what = _harm(file, rng)
-        yield _judge(work, path, truth, may_refuse=True), f"case {number}: {what} in {file.relative_to(path)}"
+        yield judge(work, path, truth, may_refuse=True), f"case {number}: {what} in {file.relative_to(path)}"
         shutil.rmtree(path)
 
 
@@ -193,7 +181,7 @@ def links(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, rn
         (path / place).rename(outside)
         (path / place).symlink_to(outside)
         before = _contents(outside)
-        outcome = _judge(work, path, truth, may_refuse=True)
+        outcome = judge(work, path, truth, may_refuse=True)
         yield ("outside" if _contents(outside) != before else outcome), f"{place} is a link"
         shutil.rmtree(path)
         shutil.rmtree(outside) if outside.is_dir() else outside.unlink(missing_ok=True)
@@ -225,7 +213,7 @@ def removal(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, 
             with Calls(folder, act):
                 work.begin(path)
             if how == "chdir":
-                outcome = _judge(work, path, truth, may_refuse=False)
+                outcome = judge(work, path, truth, may_refuse=False)
         except (*REFUSALS, RefusedError, OSError):
             outcome = "loss" if how == "chdir" else "refused"
         except Exception:
@@ -254,37 +242,10 @@ def signals(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, 
 
             with contextlib.suppress(KeyboardInterrupt, *REFUSALS, RefusedError), Calls(folder, send):
                 work.begin(path)
-            yield _judge(work, path, truth, may_refuse=False), f"{which.name} at call {number}"
+            yield judge(work, path, truth, may_refuse=False), f"{which.name} at call {number}"
             shutil.rmtree(path, ignore_errors=True)
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def rivals(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, rng: random.Random) -> Iterator[Case]:
-    """Two to four of them at once in one directory: one wins, the others are refused, and the result is right."""
-    for number in range(num or 6):
-        path = folder / f"run-{number}"
-        count, problems = rng.randrange(2, 5), []
-
-        def compete(path: Path = path, problems: list[str] = problems, wait: float = 0.0) -> None:
-            time.sleep(wait)
-            try:
-                work.go_on(path) if wait else work.begin(path)
-            except (*REFUSALS, RefusedError) as error:
-                text = str(error)
-                if not any(each in text for each in ("is in use by", "exists", "holds", *NOT_BEGUN)):
-                    problems.append(text)
-            except BaseException as error:
-                problems.append(f"{type(error).__name__}: {error}")
-
-        threads = [threading.Thread(target=compete, kwargs={"wait": rng.random() * 0.2 * i}) for i in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(LONGEST)
-        outcome = "error" if problems else _judge(work, path, truth, may_refuse=False)
-        yield outcome, f"{count} rivals, round {number} {problems[:1]}"
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def fuzz(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, rng: random.Random) -> Iterator[Case]:
@@ -399,12 +360,23 @@ def _sealed(manifest: bytes) -> bytes:
 
 ATTACKS = {
     "crash": crash,
+    "killed": processes.killed,
     "full": full,
     "damage": damage,
     "links": links,
     "removal": removal,
     "signals": signals,
-    "rivals": rivals,
+    "rivals": processes.rivals,
     "fuzz": fuzz,
 }
-SIZES = {"crash": 400, "full": 60, "damage": 160, "links": 40, "removal": 12, "signals": 16, "rivals": 6, "fuzz": 8000}
+SIZES = {
+    "crash": 400,
+    "killed": 77,
+    "full": 60,
+    "damage": 160,
+    "links": 40,
+    "removal": 12,
+    "signals": 16,
+    "rivals": 6,
+    "fuzz": 8000,
+}

@@ -12,7 +12,8 @@ CELLS = [
     ("links", "mala", 4),
     ("removal", "mala", 3),
     ("signals", "mala", 3),
-    ("rivals", "mala", 2),
+    ("killed", "mala", 1),
+    ("rivals", "mala", 1),
     ("fuzz", "mala", 60),
 ]
 

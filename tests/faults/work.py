@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ METHODS: dict[str, Any] = {
     "mc_dropout": MCDropout(num_epochs=8, batch_size=6),
 }
 REFUSALS = (FileError, FileExistsError, ValueError)
+LONGEST = 120  # seconds of a case
 NOT_BEGUN = ("begins it", "begins again", "no such file or directory")
 
 
@@ -220,3 +222,16 @@ def quiet() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+def judge(work: Work, path: Path, truth: list[np.ndarray], *, may_refuse: bool) -> str:
+    """What comes of going on with it."""
+    began = time.monotonic()
+    try:
+        outcome = "same" if same(work.go_on(path), truth) else "wrong"
+    except (*REFUSALS, RefusedError) as error:
+        one_line = "\n" not in str(error).strip()
+        outcome = "error" if not one_line else "refused" if may_refuse else "loss"
+    except Exception:
+        outcome = "error"
+    return "hang" if time.monotonic() - began > LONGEST else outcome
