@@ -8,6 +8,7 @@ rest samples around the new one. The draws of all cycles together cover several 
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
@@ -75,4 +76,8 @@ class CyclicalSGMCMC(AbstractRecipe):
         factor = 0.5 * (1.0 + jnp.cos(jnp.pi * progress)) * (self.boost if self.sampler.step_size is None else 1.0)
         temperature = jnp.where(progress < self.explore, 0.0, self.sampler.temperature)
         step_size = factor * self.sampler.step_size_at(state, batch)
-        return self.sampler.move(model, state, batch, step_size, temperature, key=key)
+        longest = None
+        if self.sampler.step_size is None:  # climbing without noise can lead to where the posterior is far stiffer
+            size = sum(leaf.size for leaf in jax.tree.leaves(state.params))
+            longest = jnp.where(progress < self.explore, jnp.sqrt(state.curvature * size), jnp.inf)
+        return self.sampler.move(model, state, batch, step_size, temperature, key=key, longest=longest)

@@ -16,6 +16,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax._kernels.random import normal_like
@@ -204,9 +205,13 @@ class AbstractStochasticSampler(AbstractChain):
         temperature: Any,
         *,
         key: Any,
+        longest: Array | None = None,
     ) -> tuple[StochasticState, StochasticInfo]:
-        """One step of the dynamics."""
+        """One step of the dynamics, with a gradient that is not longer than `longest`."""
         value, gradient = self.gradient(model, state, batch)
+        if longest is not None:
+            shorter = jnp.minimum(1.0, longest / optax.tree.norm(gradient))
+            gradient = jax.tree.map(lambda leaf: shorter * leaf, gradient)
         params, memory, noted = self.update(state.params, state.memory, gradient, step_size, temperature, key)
         new = StochasticState(params, memory, state.curvature, state.count + 1, state.anchor, state.training)
         return new, StochasticInfo(value, step_size, **noted)
