@@ -159,6 +159,19 @@ class Program(AbstractModel):
         found = self.density(params, self.known.placeholders() if arguments is None else arguments).sites
         return {name: found[name]["value"] for name in self.known.sites}
 
+    def as_arguments(self, data: Any) -> dict[str, np.ndarray]:
+        """Data as arrays by name, checked."""
+        return as_arguments(self, data)
+
+    def pointwise(self, params: Params, arguments: Mapping[str, Any]) -> dict[str, Array]:
+        """Log likelihood of every observed value; where sites are summed out, of every example."""
+        found = self.density(params, arguments)
+        if not found.variables:
+            sites = {name: site for name, site in found.sites.items() if name in found.factors and site["is_observed"]}
+            return {name: site["fn"].log_prob(site["value"]) for name, site in sites.items()}
+        plates = frozenset({(self.known.axis, self.rows(arguments).num)}) if self.known.splits else frozenset()
+        return {"log_likelihood": sum_out(list(found.factors.values()), found.variables, keep=plates)}
+
     def unconstrained(self, values: Mapping[str, Array]) -> Params:
         """Unknowns without their bounds, from values of the sites."""
         return require("marginax.model.program_sampling").unconstrained(self, values)

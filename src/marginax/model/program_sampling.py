@@ -99,7 +99,12 @@ def draw_sites(
 
 
 def in_chunks(
-    function: Callable[..., PyTree], params: PyTree, num: int, key: PRNGKeyArray, shared: PyTree, max_bytes: int
+    function: Callable[..., PyTree],
+    params: PyTree,
+    num: int,
+    key: PRNGKeyArray,
+    shared: PyTree,
+    max_bytes: int = MAX_BYTES,
 ) -> PyTree:
     """A function of (unknowns, key, shared) at many draws, as many at a time as fit, gathered on the host."""
     keys = jax.random.split(key, num)
