@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Key as KeyArray
 
 from marginax._extras import require
 from marginax._keys import Key, as_key
@@ -174,7 +175,7 @@ class Program(AbstractModel):
 
     def unconstrained(self, values: Mapping[str, Array]) -> Params:
         """Unknowns without their bounds, from values of the sites."""
-        return require("marginax.model.program_sampling").unconstrained(self, values)
+        return _unconstrained(self, dict(values))
 
     def prior_predictive(self, num: int, arguments: Any = None, *, key: Key) -> dict[str, np.ndarray]:
         """Draws of all sites before any data are seen: arrays with a leading axis of `num`.
@@ -227,6 +228,11 @@ def _total(terms: Mapping[str, Array]) -> Float[Array, ""]:
 
 
 @eqx.filter_jit
+def _unconstrained(program: Program, values: dict[str, Array]) -> Params:
+    return require("marginax.model.program_sampling").unconstrained(program, values)
+
+
+@eqx.filter_jit
 def _medians(program: Program, key: PRNGKeyArray) -> Params:
     draw = require("marginax.model.program_sampling").draw_prior
     draws = jax.vmap(lambda k: draw(program, k))(jax.random.split(key, 15))
@@ -234,7 +240,7 @@ def _medians(program: Program, key: PRNGKeyArray) -> Params:
 
 
 @eqx.filter_jit
-def _look(program: Program, params: Params, batch: Batch, keys: PRNGKeyArray) -> tuple[dict, dict, Array]:
+def _look(program: Program, params: Params, batch: Batch, keys: KeyArray[Array, " starts"]) -> tuple[dict, dict, Array]:
     """Which observed values are impossible, which sites are not finite at the first start, and which starts are."""
     arguments = program.arguments_of(batch.data)
     arguments = arguments if program.known.splits else {name: value[0] for name, value in arguments.items()}

@@ -78,14 +78,11 @@ def analyse(program: "Program", data: Any) -> Layout:
     """Look at a program with abstract data: twice, with one row more the second time."""
     if not isinstance(data, AbstractSource):
         arrays = as_arguments(program, data)
-        return _analyse(program, arrays, _length(arrays))[0]
+        return _analyse(program, arrays, _length(arrays))
     arrays, num_rows = program.arguments_of(data.examples(_PLACEHOLDERS)), data.spec.num_examples
     if num_rows == 1 and (whole := _as_whole(program, arrays)) is not None:
         return whole
-    layout, reason = _analyse(program, arrays, num_rows)
-    if not layout.splits:
-        raise ValueError(f"data must be the arguments of the program themselves, not a source of batches: {reason}")
-    return layout
+    return _analyse(program, arrays, num_rows, in_batches=True)
 
 
 def _as_whole(program: "Program", arrays: Mapping[str, Any]) -> Layout | None:
@@ -94,7 +91,7 @@ def _as_whole(program: "Program", arrays: Mapping[str, Any]) -> Layout | None:
         return None
     unpacked = {name: array[0] for name, array in arrays.items()}
     try:
-        layout = _analyse(program, unpacked, _length(unpacked))[0]
+        layout = _analyse(program, unpacked, _length(unpacked))
     except (TypeError, ValueError, AssertionError, IndexError):
         return None
     return None if layout.splits else layout
@@ -132,8 +129,9 @@ def _length(arrays: Mapping[str, Any]) -> int | None:
     return lengths.pop() if len(lengths) == 1 else None
 
 
-def _analyse(program: "Program", arrays: Mapping[str, Any], num_rows: int | None) -> tuple[Layout, str | None]:
-    """The layout, and why all data must be seen at once if they must."""
+def _analyse(
+    program: "Program", arrays: Mapping[str, Any], num_rows: int | None, *, in_batches: bool = False
+) -> Layout:
     sites = require("marginax.model.program_sites")
 
     def describe(num: int | None, plate: str | None) -> Any:
@@ -157,13 +155,15 @@ def _analyse(program: "Program", arrays: Mapping[str, Any], num_rows: int | None
         else:
             reason = _why_whole(found, longer, plate)
             plate = plate if reason is None else None
-    layout = _layout(program, arrays, found, longer, plate)
-    if layout.splits and layout.prior_sees_data:
-        layout, reason = _layout(program, arrays, found, longer, None), "its prior depends on values of the data"
+    layout = _layout(program, arrays, found, longer, plate) if plate is not None else None
+    if layout is not None and layout.prior_sees_data:
+        layout, reason = None, "its prior depends on values of the data"
     for name, (size, subsample) in found.plates.items():
-        if layout.plate != name and subsample is not None and subsample != size:
+        if (layout is None or layout.plate != name) and subsample is not None and subsample != size:
             raise ValueError(f"plate {name!r} subsamples, which it must not: {reason or 'it is not over the examples'}")
-    return layout, reason
+    if layout is None and in_batches:
+        raise ValueError(f"data must be the arguments of the program themselves, not a source of batches: {reason}")
+    return _layout(program, arrays, found, longer, None) if layout is None else layout
 
 
 def _plate_of_rows(found: Any, num_rows: int | None) -> tuple[str | None, str | None]:

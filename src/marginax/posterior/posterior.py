@@ -166,14 +166,14 @@ class AbstractPosterior(eqx.Module):
     def sites(self) -> dict[str, np.ndarray]:
         """Of an `mx.Program`: values of its unknowns and deterministic sites by name, axes (chain, draw, ...).
 
-        Deterministic sites that depend on data are in `predictive`. A posterior that is not made of draws is
+        Deterministic sites that depend on data are in `sample_predictive`. A posterior that is not made of draws is
         represented by 1,000 draws in one chain.
         """
         from marginax.posterior.sites import site_values
 
         return site_values(self)
 
-    def predictive(
+    def sample_predictive(
         self,
         arguments: Any = None,
         *,

@@ -1,0 +1,432 @@
+"""NumPyro programs as models: their density against NumPyro's own and against sums by hand, and what is refused."""
+
+import itertools
+import time
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer.util import log_density, potential_energy
+
+import marginax as mx
+from marginax.data import Batch, FullBatch, MappedFiles, Minibatches, Rows
+from marginax.model.enumeration import Factor, sum_out
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(6, 2)).astype(np.float32)
+Y = (X @ [1.0, -1.0] + 0.3 * RNG.normal(size=6)).astype(np.float32)
+
+
+def coin(flips):
+    prob = numpyro.sample("heads_prob", dist.Beta(2.0, 2.0))
+    numpyro.deterministic("odds", prob / (1 - prob))
+    with numpyro.plate("flip", len(flips)):
+        numpyro.sample("heads", dist.Bernoulli(prob), obs=flips)
+
+
+def regression(x, y=None):
+    weights = numpyro.sample("weights", dist.Normal(0, 1).expand([x.shape[1]]).to_event(1))
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    with numpyro.plate("rows", x.shape[0]):
+        mean = numpyro.deterministic("mean", x @ weights)
+        numpyro.sample("y", dist.Normal(mean, scale), obs=y)
+
+
+def schools(errors, effects=None):
+    mean = numpyro.sample("mean", dist.Normal(0, 5))
+    scale = numpyro.sample("scale", dist.HalfCauchy(5.0))
+    with numpyro.plate("school", len(errors)):
+        effect = numpyro.sample("effect", dist.Normal(mean, scale))
+        numpyro.sample("seen", dist.Normal(effect, errors), obs=effects)
+
+
+def everything():
+    """Supports of many kinds, and one that depends on another site."""
+    low = numpyro.sample("low", dist.Normal(0, 1))
+    numpyro.sample("above", dist.Uniform(low, low + 2.0))
+    numpyro.sample("shares", dist.Dirichlet(jnp.ones(3)))
+    numpyro.sample("ordered", dist.ImproperUniform(dist.constraints.ordered_vector, (), (3,)))
+    numpyro.sample("correlation", dist.LKJCholesky(3, 2.0))
+    with numpyro.plate("group", 4), numpyro.handlers.scale(scale=2.0):
+        numpyro.sample("rate", dist.Gamma(2.0, 1.0))
+    numpyro.factor("penalty", -(low**2))
+
+
+def whole_batch(model, data):
+    """A program that has seen its data, and those as a single batch."""
+    program = mx.Program(model).bind(data)
+    source = FullBatch(program.read(data))
+    start = {name: jnp.zeros(shape) for name, shape in program.layout.unknowns}
+    return program, source.batch(0, key=jax.random.key(0)), moved(program, start, 0)
+
+
+def moved(program, params, seed):
+    return program.reinitialise(params, key=jax.random.key(seed))
+
+
+# ---- the density
+
+
+@pytest.mark.parametrize(
+    ("model", "data"),
+    [
+        (coin, {"flips": np.array([1, 0, 1, 1])}),
+        (regression, {"x": X, "y": Y}),
+        (schools, {"errors": np.array([15.0, 10, 16]), "effects": np.array([28.0, 8, -3])}),
+        (everything, None),
+    ],
+    ids=["coin", "regression", "schools", "everything"],
+)
+def test_log_density_is_that_of_numpyro(model, data):
+    program, batch, params = whole_batch(model, data)
+
+    @jax.jit
+    def both(params):
+        theirs = potential_energy(numpyro.handlers.seed(model, 0), (), data or {}, params)
+        return program.log_density(params, batch), -theirs
+
+    for seed in range(3):
+        np.testing.assert_allclose(*both(moved(program, params, seed)), rtol=1e-4)
+
+
+def test_prior_and_likelihood_are_told_apart():
+    program, batch, params = whole_batch(regression, {"x": X, "y": Y})
+    values = eqx.filter_jit(program.sites)(params)
+    expected = dist.Normal(X @ values["weights"], values["scale"]).log_prob(Y)
+    np.testing.assert_allclose(eqx.filter_jit(program.log_likelihood)(params, batch), expected, rtol=1e-5)
+    assert set(values) == {"weights", "scale"}  # the mean depends on data
+
+
+def test_shares_of_the_sites_add_up_to_numpyros_log_density():
+    program, batch, params = whole_batch(coin, {"flips": np.array([1, 0, 1])})
+    values = eqx.filter_jit(program.sites)(params)
+    theirs, _ = log_density(coin, (), {"flips": np.array([1, 0, 1])}, {"heads_prob": values["heads_prob"]})
+    jacobian = jnp.log(values["heads_prob"] * (1 - values["heads_prob"]))
+    np.testing.assert_allclose(eqx.filter_jit(program.log_density)(params, batch), theirs + jacobian, rtol=1e-5)
+
+
+# ---- minibatches
+
+
+def by_subsample(x, y, num_rows=6):
+    weights = numpyro.sample("weights", dist.Normal(0, 1).expand([2]).to_event(1))
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    with numpyro.plate("rows", num_rows, subsample_size=3):
+        x, y = numpyro.subsample(x, event_dim=1), numpyro.subsample(y, event_dim=0)
+        numpyro.sample("y", dist.Normal(x @ weights, scale), obs=y)
+
+
+def by_index(x, y):
+    weights = numpyro.sample("weights", dist.Normal(0, 1).expand([2]).to_event(1))
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    with numpyro.plate("rows", len(x), subsample_size=3) as rows:
+        numpyro.sample("y", dist.Normal(x[rows] @ weights, scale), obs=y[rows])
+
+
+def of_fixed_size(x, y):
+    weights = numpyro.sample("weights", dist.Normal(0, 1).expand([2]).to_event(1))
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    with numpyro.plate("rows", 6):
+        numpyro.sample("y", dist.Normal(x @ weights, scale), obs=y)
+
+
+def check_minibatches(program, params, x, y, size=2):
+    """The mean over all minibatches of the gradient is the gradient on all rows."""
+    rows = np.array(list(itertools.combinations(range(len(x)), size)))
+    slope = jax.jit(jax.grad(program.log_density))
+    parts = [slope(params, Batch({"x": x[r], "y": y[r]}, jnp.asarray(r), len(x))) for r in rows]
+    whole = slope(params, Batch({"x": x, "y": y}, jnp.arange(len(x)), len(x)))
+    mean = jax.tree.map(lambda *leaves: jnp.mean(jnp.stack(leaves), axis=0), *parts)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), mean, whole)
+
+
+@pytest.mark.parametrize("model", [regression, by_subsample, by_index, of_fixed_size], ids=lambda model: model.__name__)
+def test_minibatches_are_unbiased(model):
+    program = mx.Program(model).bind({"x": X, "y": Y})
+    assert program.layout.plate == "rows"
+    plain, batch, params = whole_batch(regression, {"x": X, "y": Y})
+    check_minibatches(program, params, X, Y)
+    density = jax.jit(lambda p: (program.log_density(p, batch), plain.log_density(p, batch)))
+    np.testing.assert_allclose(*density(params), rtol=1e-5)
+
+
+def test_files_larger_than_memory(tmp_path):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(400, 2))
+    y = x @ [1.0, -1.0] + 0.3 * rng.normal(size=400)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+    source = MappedFiles(tmp_path / "x.npy", tmp_path / "y.npy", batch_size=40)
+    posterior = mx.fit(mx.Program(regression), source, mx.infer.MAP(num_epochs=60), key=0, progress=False)
+    np.testing.assert_allclose(posterior.sites["weights"][0, 0], [1.0, -1.0], atol=0.05)
+
+
+def test_unknowns_of_each_example_need_all_data_at_once():
+    data = {"errors": np.ones(8), "effects": np.arange(8.0)}
+    program = mx.Program(schools).bind(data)
+    assert not program.layout.splits
+    assert program.read(data).num_examples == 1
+    with pytest.raises(ValueError, match="'effect' is an unknown inside the plate 'school', one for each example"):
+        mx.fit(mx.Program(schools), Minibatches(Rows(data), 4), mx.infer.MAP(), key=0)
+
+
+# ---- discrete sites
+
+
+def mixture(x):
+    share = numpyro.sample("share", dist.Beta(1.0, 1.0))
+    centres = numpyro.sample("centres", dist.Normal(0, 3).expand([2]).to_event(1))
+    with numpyro.plate("rows", len(x)):
+        label = numpyro.sample("label", dist.Bernoulli(share))
+        numpyro.sample("x", dist.Normal(centres[label], 1.0), obs=x)
+
+
+def chain(x, num_states=3):
+    start = jnp.array([0.5, 0.3, 0.2])
+    with numpyro.plate("from", num_states):
+        moves = numpyro.sample("moves", dist.Dirichlet(jnp.ones(num_states)))
+    centres = numpyro.sample("centres", dist.Normal(0, 3).expand([num_states]).to_event(1))
+    state = None
+    for t in range(x.shape[0]):
+        state = numpyro.sample(f"state_{t}", dist.Categorical(start if state is None else moves[state]))
+        numpyro.sample(f"x_{t}", dist.Normal(centres[state], 1.0), obs=x[t])
+
+
+def shared_switch(x):
+    centre = numpyro.sample("centre", dist.Normal(0, 3))
+    sign = numpyro.sample("sign", dist.Bernoulli(0.3))
+    with numpyro.plate("rows", len(x)):
+        label = numpyro.sample("label", dist.Bernoulli(0.2 + 0.5 * sign))
+        numpyro.sample("x", dist.Normal(centre * label, 1.0), obs=x)
+
+
+def test_mixture_labels_are_summed_out():
+    x = np.array([-1.0, 0.2, 2.0, 3.0], np.float32)
+    program, batch, params = whole_batch(mixture, {"x": x})
+    values = eqx.filter_jit(program.sites)(params)
+    share, centres = values["share"], values["centres"]
+    both = jnp.stack([dist.Normal(c, 1.0).log_prob(x) for c in centres])
+    expected = jax.nn.logsumexp(both + jnp.log(jnp.array([1 - share, share]))[:, None], axis=0)
+    np.testing.assert_allclose(eqx.filter_jit(program.log_likelihood)(params, batch), expected, rtol=1e-5)
+    assert program.layout.splits  # so minibatches are fine
+
+
+def test_hidden_states_are_summed_out():
+    x = np.array([-1.0, 0.5, 2.0, -0.3], np.float32)
+    program, batch, params = whole_batch(chain, {"x": x})
+    values = jax.tree.map(np.asarray, eqx.filter_jit(program.sites)(params))
+    total = 0.0
+    for states in itertools.product(range(3), repeat=4):
+        term = [0.5, 0.3, 0.2][states[0]]
+        for before, now in itertools.pairwise(states):
+            term *= values["moves"][before, now]
+        total += term * np.exp(np.sum(dist.Normal(values["centres"][list(states)], 1.0).log_prob(x)))
+    np.testing.assert_allclose(eqx.filter_jit(program.log_likelihood)(params, batch).sum(), np.log(total), rtol=1e-5)
+
+
+def test_labels_within_a_shared_switch_are_summed_out_in_the_right_order():
+    x = np.array([-1.0, 0.2, 2.0], np.float32)
+    program, batch, params = whole_batch(shared_switch, {"x": x})
+    centre, total = eqx.filter_jit(program.sites)(params)["centre"], 0.0
+    for sign in (0, 1):
+        p = 0.2 + 0.5 * sign
+        rows = (1 - p) * jnp.exp(dist.Normal(0, 1.0).log_prob(x)) + p * jnp.exp(dist.Normal(centre, 1.0).log_prob(x))
+        total += (0.3 if sign else 0.7) * jnp.prod(rows)
+    np.testing.assert_allclose(eqx.filter_jit(program.log_likelihood)(params, batch).sum(), jnp.log(total), rtol=1e-5)
+    with pytest.raises(ValueError, match="'sign' is summed out and shared by all examples"):
+        mx.fit(mx.Program(shared_switch), Minibatches(Rows({"x": x}), 2), mx.infer.MAP(), key=0)
+
+
+def test_sums_over_crossed_plates_are_refused():
+    both = frozenset({(-1, 2), (-2, 3)})
+    factors = [Factor(jnp.zeros((2, 2, 3, 2)), both)]
+    with pytest.raises(ValueError, match="two plates"):
+        sum_out(factors, {-3: frozenset({(-1, 2)}), -4: frozenset({(-2, 3)})})
+
+
+# ---- from and to the user
+
+
+def test_a_program_is_saved_and_loaded_without_its_data(tmp_path):
+    data = {"flips": np.array([1, 1, 0, 1])}
+    posterior = mx.fit(mx.Program(coin), data, mx.infer.VI(num_epochs=50), key=0, progress=False)
+    posterior.save(tmp_path / "run")
+    with pytest.raises(mx.files.FileError, match="register_function"):
+        mx.load(tmp_path / "run")
+    loaded = mx.load(tmp_path / "run", model=mx.Program(coin))
+    np.testing.assert_array_equal(loaded.sites["odds"], posterior.sites["odds"])
+    draws = [p.sample_predictive({"flips": np.zeros(3)})["heads"] for p in (loaded, posterior)]
+    np.testing.assert_array_equal(*draws)
+
+
+@pytest.mark.parametrize("name", ["coin", "schools"])
+def test_a_run_is_resumed(tmp_path, name):
+    """With the program given again, also where all data are one example."""
+    data = {"flips": np.array([1, 1, 0, 1])}
+    if name == "schools":
+        data = {"errors": np.ones(4), "effects": np.arange(4.0)}
+    program = mx.Program({"coin": coin, "schools": schools}[name])
+    method = mx.infer.SGLD(num_warmup=10, num_samples=20, thin=2, training=mx.infer.MAP(num_epochs=20))
+    through = mx.fit(program, data, method, key=0, progress=False)
+
+    directory = tmp_path / "run"
+    posterior = mx.fit(program, data, method, key=0, directory=directory, chunk_size=7, progress=False)
+    again = mx.resume(directory, model=program)
+    for one in (posterior, again):
+        jax.tree.map(np.testing.assert_array_equal, one.params, through.params)
+
+
+def test_predictive_draws_follow_their_law_and_do_not_depend_on_chunks():
+    data = {"flips": RNG.integers(0, 2, 20)}
+    posterior = mx.fit(mx.Program(coin), data, mx.infer.NUTS(200, 1000), key=0, progress=False)
+    few = posterior.sample_predictive({"flips": np.zeros(30)}, max_bytes=10_000)
+    draws = posterior.sample_predictive({"flips": np.zeros(30)})
+    np.testing.assert_array_equal(few["heads"], draws["heads"])
+    heads = draws["heads"].sum(axis=1)
+    a, b = 2 + data["flips"].sum(), 22 - data["flips"].sum()
+    law = dist.BetaBinomial(a, b, total_count=30)
+    assert abs(heads.mean() - law.mean) < 4.9 * np.sqrt(law.variance / 1000)
+    assert abs(heads.var() / law.variance - 1) < 0.25
+
+
+def test_prior_predictive():
+    drawn = mx.Program(regression).prior_predictive(4000, {"x": X}, key=0)
+    assert {name: value.shape[1:] for name, value in drawn.items()} == {
+        "weights": (2,),
+        "scale": (),
+        "mean": (6,),
+        "y": (6,),
+    }
+    variance = (X**2).sum(axis=1) + 1.0  # of the weights, and E[scale^2] = 1
+    np.testing.assert_allclose(drawn["y"].var(axis=0), variance, rtol=0.2)
+
+
+def test_arviz_has_log_likelihoods():
+    posterior = mx.fit(mx.Program(regression), {"x": X, "y": Y}, mx.infer.HMC(20, 30), key=0, progress=False)
+    exported = posterior.to_arviz({"x": X, "y": Y})
+    assert exported.posterior["weights"].shape == (4, 30, 2)
+    sites = posterior.sites
+    mean = np.einsum("cdk,nk->cdn", sites["weights"], X)
+    expected = dist.Normal(mean, sites["scale"][..., None]).log_prob(Y)
+    np.testing.assert_allclose(exported.log_likelihood["y"], expected, rtol=1e-4, atol=1e-4)
+    assert "acceptance_rate" in exported.sample_stats
+
+
+def test_init_takes_values_of_sites():
+    data = {"flips": np.array([1, 1, 0, 1])}
+    program = mx.Program(coin).bind(data)
+    start = program.start_at({"heads_prob": 0.25}, {"heads_prob": jnp.zeros(())}, 3)
+    np.testing.assert_allclose(jax.nn.sigmoid(start["heads_prob"]), 0.25, rtol=1e-5)
+    with pytest.raises(ValueError, match="inside the support of every site, but 'heads_prob' is not"):
+        mx.fit(mx.Program(coin), data, mx.infer.MAP(), init={"heads_prob": 1.5}, key=0)
+
+
+# ---- networks
+
+
+def network_program(kind):
+    from numpyro.contrib import module
+
+    def flax(x):
+        from flax import linen
+
+        class Net(linen.Module):
+            @linen.compact
+            def __call__(self, x):
+                return linen.Dense(1)(linen.tanh(linen.Dense(3)(x)))[..., 0]
+
+        return module.random_flax_module("net", Net(), dist.Normal(0, 1), input_shape=(2,))(x)
+
+    def nnx(x):
+        from flax import nnx as flax_nnx
+
+        net = flax_nnx.Linear(2, 1, rngs=flax_nnx.Rngs(0))
+        return module.random_nnx_module("net", net, dist.Normal(0, 1))(x)[..., 0]
+
+    def equinox(x):
+        net = eqx.nn.Linear(2, 1, key=jax.random.key(0))
+        return jax.vmap(module.random_eqx_module("net", net, dist.Normal(0, 1)))(x)[..., 0]
+
+    forward = {"flax": flax, "nnx": nnx, "equinox": equinox}[kind]
+
+    def program(x, y=None):
+        scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+        mean = forward(x)
+        with numpyro.plate("rows", len(x)):
+            numpyro.sample("y", dist.Normal(mean, scale), obs=y)
+
+    return program
+
+
+@pytest.mark.parametrize("kind", ["flax", "nnx", "equinox"])
+def test_networks_inside_programs_have_random_weights(kind):
+    model = network_program(kind)
+    posterior = mx.fit(
+        mx.Program(model), {"x": X, "y": Y}, mx.infer.MAP(num_epochs=30, batch_size=3), key=0, progress=False
+    )
+    sites = posterior.sites
+    assert sum(value[0, 0].size for value in sites.values()) == (14 if kind == "flax" else 4)
+    assert posterior.sample_predictive({"x": X[:2]}, num_samples=5)["y"].shape == (5, 2)
+
+
+# ---- what is refused, at once
+
+
+def counts(x):
+    rate = numpyro.sample("rate", dist.Gamma(2.0))
+    with numpyro.plate("rows", len(x)):
+        latent = numpyro.sample("latent", dist.Poisson(rate))
+        numpyro.sample("x", dist.Normal(latent, 1.0), obs=x)
+
+
+def impossible(x):
+    rate = numpyro.sample("rate", dist.Gamma(2.0))
+    with numpyro.plate("rows", len(x)):
+        numpyro.sample("x", dist.Normal(jnp.sqrt(-rate), 1.0), obs=x)
+
+
+def subsampled_schools(errors, effects):
+    with numpyro.plate("school", len(errors), subsample_size=2) as rows:
+        effect = numpyro.sample("effect", dist.Normal(0, 1))
+        numpyro.sample("seen", dist.Normal(effect, errors[rows]), obs=effects[rows])
+
+
+REFUSED = {
+    "a site that is neither observed nor sampled": (counts, {"x": np.ones(3)}, "'latent' is neither observed nor"),
+    "a start that is not finite": (impossible, {"x": np.ones(3)}, "finite at one of 21 starts: it is not at site 'x'"),
+    "NaN": (regression, {"x": X, "y": np.where(Y > 0, Y, np.nan)}, "'y'.* NaN or infinite, the first in row"),
+    "a missing argument": (regression, {"x": X}, "argument 'y' of the program is missing in data"),
+    "an unknown argument": (regression, {"x": X, "y": Y, "z": Y}, "got 'z': it takes x, y"),
+    "a number among data": (regression, {"x": X, "y": 1.0}, r"settings go into the program, mx.Program\(model, y="),
+    "impossible values": (coin, {"flips": np.array([0, 1, 2])}, "'heads' observes values .* the first in row 2"),
+    "nothing to infer": (lambda x: None, {"x": X}, "no continuous unknowns"),
+    "a subsampled plate of unknowns": (
+        subsampled_schools,
+        {"errors": np.ones(4), "effects": np.ones(4)},
+        "plate 'school' subsamples, which it must not: site 'effect' is an unknown inside",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_input_is_refused_at_once(name):
+    model, data, text = REFUSED[name]
+    begun = time.perf_counter()
+    with pytest.raises(ValueError, match=text):
+        mx.fit(mx.Program(model), data, mx.infer.NUTS(), key=0)
+    assert time.perf_counter() - begun < 5  # a second on a machine that does nothing else
+
+
+def test_settings_are_checked():
+    with pytest.raises(TypeError, match="got 'width': it takes x, y"):
+        mx.Program(regression, width=3)
+    with pytest.raises(TypeError, match="model"):
+        mx.Program("coin")
+    with pytest.raises(TypeError, match="MCDropout needs a network .* which Program has not"):
+        mx.fit(mx.Program(coin), {"flips": np.array([1, 0])}, mx.infer.MCDropout(), key=0)
+    with pytest.raises(TypeError, match=r"that of an mx.Program to have sites, got Density"):
+        _ = mx.fit(mx.Density(lambda w: -(w**2), 0.0), None, mx.infer.MAP(num_epochs=1), key=0).sites
