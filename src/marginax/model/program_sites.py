@@ -74,7 +74,7 @@ class Conditioned(Messenger):
     Args:
         rows: the examples that are seen: their plate is as long as they are, whatever size it asks for.
         unknown: (name, distribution) -> the value of a continuous site, or None to draw it.
-        points: values of `numpyro.param`, by name.
+        points: values of `numpyro.param`, by name, without their bounds.
         axes: leftmost batch axis of any site, if discrete sites are to take all their values; else they are drawn.
         draw_observed: whether observed sites are drawn, too.
     """
@@ -99,7 +99,7 @@ class Conditioned(Messenger):
             self.thinning = msg["args"][0] / self.rows.num
             msg["args"], msg["value"] = (msg["args"][0], self.rows.num), jnp.arange(self.rows.num)
         elif msg["type"] == "param" and msg["name"] in self.points:
-            msg["value"] = self.points[msg["name"]]
+            msg["value"] = constrained_point(msg, self.points[msg["name"]])
         elif msg["type"] == "subsample" and self.rows.plate is not None:
             msg["kwargs"]["event_dim"] = None  # these are the rows of the batch already
         elif msg["type"] == "sample":
@@ -124,6 +124,12 @@ class Conditioned(Messenger):
         self.variables[name] = axis = -self.axes - len(self.variables) - 1
         values = fn.enumerate_support(expand=False)
         return values.reshape(values.shape[:1] + (1,) * (-axis - 1) + fn.event_shape)
+
+
+def constrained_point(msg: Any, free: Any) -> Any:
+    """The value of a `numpyro.param` from one without bounds."""
+    constraint = msg["kwargs"].get("constraint")
+    return free if constraint is None else biject_to(constraint)(free)
 
 
 def is_discrete(fn: Any) -> bool:
