@@ -16,6 +16,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax._extras import require
@@ -130,9 +131,13 @@ def _as_guide(guide: Any) -> Any:
     use_when="an mx.Program, and a family of your own",
     cost="20,000 steps of two MAP steps each",
     order=125,
+    any_model=False,
 )
 class SVI(AbstractOptimised):
     """Stochastic variational inference of an `mx.Program`.
+
+    What the program itself declares by `numpyro.param` is trained, too; of several chains, that with the highest bound
+    is then the posterior.
 
     Args:
         guide: a function with the arguments of the program that draws its unknowns by `numpyro.sample`; or a class of
@@ -223,7 +228,11 @@ class SVI(AbstractOptimised):
         return jax.vmap(once)(keys)
 
     def posterior(self, model: AbstractModel, state: SVIState, draws: PyTree, infos: Infos) -> AbstractPosterior:
-        return mixture_of_chains(partial(_posterior, model, self.guide), state.params)
+        trained = state.params
+        if jax.tree.leaves(trained["model"]):  # chains have programs of their own then, and those cannot be mixed
+            best = np.argmax(np.mean(infos["train"]["elbo"][:, -100:], axis=1))
+            trained = jax.tree.map(lambda leaf: leaf[best : best + 1], trained)
+        return mixture_of_chains(partial(_posterior, model, self.guide), trained)
 
 
 def _trained(model: Any, trained: dict[str, Any]) -> Any:

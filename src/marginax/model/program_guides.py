@@ -46,6 +46,7 @@ class Trained(Messenger):
 
 def first_points(program: "Program", guide: Guide, params: Mapping[str, Array], key: PRNGKeyArray) -> dict[str, Any]:
     """Parameters of a guide before training, unconstrained; an automatic one begins at `params`."""
+    check_sees_no_data(program, guide)
     found = _run(program, guide, params, {}, key)
     return {name: _free(site) for name, site in found.items() if site["type"] == "param"}
 
@@ -84,19 +85,32 @@ def draw(
 def _run(
     program: "Program", guide: Guide, params: Mapping[str, Array], points: Mapping[str, Any], key: PRNGKeyArray
 ) -> Mapping[str, Any]:
-    if isinstance(guide, str):
-        called, arguments = _automatic(guide, params), {}
-    else:
-        shapes = {n: jax.ShapeDtypeStruct(v.shape, v.dtype) for n, v in program.known.placeholders().items()}
-        called, arguments = guide, program.settings | shapes
-    try:
-        with trace() as found, seed(rng_seed=key), Trained(points):
-            called(**arguments)
-    except TypeError as error:
-        if "ShapeDtypeStruct" in str(error):
-            raise TypeError(f"guide must not use the values of the data, only their shapes: {error}") from error
-        raise
+    called, arguments = (_automatic(guide, params), {}) if isinstance(guide, str) else (guide, _shown(program))
+    with trace() as found, seed(rng_seed=key), Trained(points):
+        called(**arguments)
     return found
+
+
+def _shown(program: "Program") -> dict[str, Any]:
+    """The arguments of a guide: data of the right shapes, which are not there when a posterior is loaded."""
+    return program.settings | program.known.placeholders()
+
+
+def check_sees_no_data(program: "Program", guide: Guide) -> None:
+    """Refuse a guide that uses values of the data and not only their shapes."""
+    if isinstance(guide, str):
+        return
+
+    def look(arrays: Mapping[str, Array]) -> list[Any]:
+        with trace() as found, seed(rng_seed=0):
+            guide(**(program.settings | dict(arrays)))
+        return [site["value"] for site in found.values() if site["type"] == "sample"]
+
+    arrays = program.known.placeholders()
+    jaxpr = jax.make_jaxpr(look)(arrays).jaxpr
+    used = {id(var) for equation in jaxpr.eqns for var in equation.invars}
+    if seen := [name for name, var in zip(sorted(arrays), jaxpr.invars, strict=True) if id(var) in used]:
+        raise ValueError(f"guide must not use the values of the data, only their shapes, but it uses {seen[0]!r}")
 
 
 def _automatic(name: str, params: Mapping[str, Array]) -> Callable[[], Any]:
