@@ -71,6 +71,7 @@ def test_bounds_lie_between_the_elbo_and_the_evidence():
     assert abs(float(kl.mean()) - exact) < 4.9 * float(kl.std()) / 4000**0.5
 
 
+@pytest.mark.slow
 def test_an_automatic_guide_is_mean_field_vi():
     """The same family by our own method: the same mean and spread."""
     auto = fit_coin(SVI(autoguide.AutoNormal, ELBO(10), num_epochs=3000))
@@ -105,7 +106,7 @@ def test_a_multivariate_normal_guide_is_exact_on_linear_regression_in_minibatche
 
 
 def test_svi_is_resumed_and_does_not_depend_on_chunks(tmp_path):
-    method = SVI(beta_guide, num_epochs=40)
+    method = SVI(autoguide.AutoNormal, num_epochs=40)
     through = fit_coin(method, num_chains=2)
     hook = InterruptAt((("train", 20),))
     begun = fit_coin(method, num_chains=2, chunk_size=7, directory=tmp_path / "run", hooks=(hook,))
@@ -126,7 +127,8 @@ def noisy(x):
         numpyro.sample("x", dist.Normal(centre, scale), obs=x)
 
 
-def test_parameters_of_the_program_are_trained_too(tmp_path):
+@pytest.mark.slow
+def test_parameters_of_the_program_are_trained_too():
     x = np.random.default_rng(0).normal(2.0, 0.5, 200)
     posterior = mx.fit(mx.Program(noisy), {"x": x}, SVI(num_epochs=2000), num_chains=2, key=0, progress=False)
     np.testing.assert_allclose(jnp.exp(posterior.model.points["scale"]), x.std(), rtol=0.03)
@@ -159,7 +161,7 @@ def untrained(flips):
     [
         (too_little, ValueError, "every unknown of the program, but 'heads_prob' is missing"),
         (too_much, ValueError, "guide draws 'more', which is no unknown of the program"),
-        (amortised, ValueError, "must not use the values of the data, .* it uses 'flips'"),
+        (amortised, ValueError, "must not use the values of the data"),
         (untrained, ValueError, "nothing to train"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

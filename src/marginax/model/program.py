@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
-from jaxtyping import Key as KeyArray
 
 from marginax._extras import require
 from marginax._keys import Key, as_key
@@ -84,13 +83,13 @@ class Program(AbstractModel):
         num = min(_MOST_ROWS, source.spec.num_examples)
         batch = Batch(source.examples(num), jnp.arange(num), num)
         params = self.init(source)
-        keys = jax.random.split(jax.random.key(0), _NUM_STARTS)
-        impossible, blamed, finite = jax.tree.map(np.asarray, _look(self, params, batch, keys))
+        impossible, blamed, finite = jax.tree.map(np.asarray, _look(self, params, batch))
         for name, rows in impossible.items():
             if rows.any():
                 where = f", the first in row {int(np.argwhere(rows)[0][0])}" if rows.ndim else ""
                 raise ValueError(f"site {name!r} observes values that its distribution cannot have{where}")
-        if not finite.any():
+        keys = jax.random.split(jax.random.key(0), _NUM_STARTS)
+        if not finite and not any(_look(self, self.reinitialise(params, key=key), batch)[2] for key in keys):
             names = [name for name, is_bad in blamed.items() if is_bad]
             where = f": it is not at site {names[0]!r}" if names else ""
             raise ValueError(f"log density must be finite at one of {_NUM_STARTS + 1} starts{where}")
@@ -240,14 +239,12 @@ def _medians(program: Program, key: PRNGKeyArray) -> Params:
 
 
 @eqx.filter_jit
-def _look(program: Program, params: Params, batch: Batch, keys: KeyArray[Array, " starts"]) -> tuple[dict, dict, Array]:
-    """Which observed values are impossible, which sites are not finite at the first start, and which starts are."""
+def _look(program: Program, params: Params, batch: Batch) -> tuple[dict[str, Array], dict[str, Array], Array]:
+    """Which observed values are impossible, which sites are not finite, and whether all together is."""
     arguments = program.arguments_of(batch.data)
     arguments = arguments if program.known.splits else {name: value[0] for name, value in arguments.items()}
     found = program.density(params, arguments)
     terms = found.prior | {name: factor.values for name, factor in found.factors.items()}
-    others = jax.vmap(lambda key: program.reinitialise(params, key=key))(keys)
-    starts = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), params, others)
-    densities = jax.vmap(lambda start: program.log_density(start, batch))(starts)
     impossible = require("marginax.model.program_sites").impossible_values(found.sites)
-    return impossible, {name: ~jnp.all(jnp.isfinite(v)) for name, v in terms.items()}, jnp.isfinite(densities)
+    blamed = {name: ~jnp.all(jnp.isfinite(values)) for name, values in terms.items()}
+    return impossible, blamed, jnp.isfinite(program.log_density(params, batch))

@@ -13,6 +13,7 @@ from numpyro.handlers import seed, trace
 from numpyro.infer import autoguide, init_to_value
 from numpyro.primitives import Messenger
 
+from marginax.model.program_layout import depends_on_values
 from marginax.model.program_sites import constrained_point, is_discrete
 
 if TYPE_CHECKING:
@@ -106,11 +107,8 @@ def check_sees_no_data(program: "Program", guide: Guide) -> None:
             guide(**(program.settings | dict(arrays)))
         return [site["value"] for site in found.values() if site["type"] == "sample"]
 
-    arrays = program.known.placeholders()
-    jaxpr = jax.make_jaxpr(look)(arrays).jaxpr
-    used = {id(var) for equation in jaxpr.eqns for var in equation.invars}
-    if seen := [name for name, var in zip(sorted(arrays), jaxpr.invars, strict=True) if id(var) in used]:
-        raise ValueError(f"guide must not use the values of the data, only their shapes, but it uses {seen[0]!r}")
+    if any(jax.tree.leaves(depends_on_values(look, program.known.placeholders()))):
+        raise ValueError("guide must not use the values of the data, only their shapes: a posterior has no data")
 
 
 def _automatic(name: str, params: Mapping[str, Array]) -> Callable[[], Any]:

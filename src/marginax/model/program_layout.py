@@ -1,7 +1,7 @@
 """What a program makes of data of given shapes: its unknowns, and whether its examples can be taken a few at a time."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from marginax._extras import require
 from marginax.data import AbstractSource, Rows
@@ -196,7 +196,7 @@ def _why_whole(found: Any, longer: Any, plate: str) -> str | None:
 
 
 def _layout(program: "Program", arrays: Mapping[str, Any], found: Any, longer: Any, plate: str | None) -> Layout:
-    """Which sites need data, and whether the prior does, is tried out on the first rows."""
+    """Names and shapes, and which sites need values of the data."""
     unknowns = tuple((site.name, site.shape) for site in found.of_kind("unknown"))
     layout = Layout(
         arguments=tuple((n, a.shape[1:] if plate is not None else a.shape, str(a.dtype)) for n, a in arrays.items()),
@@ -213,24 +213,27 @@ def _layout(program: "Program", arrays: Mapping[str, Any], found: Any, longer: A
         later = {site.name: site.shape for site in longer.of_kind("deterministic")}
         names = tuple(s.name for s in found.of_kind("deterministic") if s.name in names and later[s.name] == s.shape)
     bound = eqx.tree_at(lambda p: p.layout, program, layout, is_leaf=lambda node: node is None)
-    params = bound.reinitialise({n: jnp.zeros(s) for n, s in unknowns}, key=jax.random.key(1))
-    empty = layout.placeholders()
-    tries = [empty, {n: jnp.ones_like(a) for n, a in empty.items()}]
-    tries += [{n: jnp.asarray(a[:_PLACEHOLDERS] if layout.splits else a) for n, a in arrays.items()}]
-    if layout.splits and any(len(a) < _PLACEHOLDERS for a in arrays.values()):
-        tries = tries[:2]
-    priors, values = zip(*(_prior_and_sites(bound, params, rows, names) for rows in tries), strict=True)
-    free = tuple(name for name in names if all(_equal(values[0][name], each[name]) for each in values))
-    return replace(layout, sites=layout.sites + free, prior_sees_data=not all(_equal(priors[0], p) for p in priors))
+    params = {name: jnp.zeros(shape) for name, shape in unknowns}
+
+    def prior_and_sites(arguments: Mapping[str, Any]) -> tuple[Array, list[Array]]:
+        traced = bound.density(params, arguments)
+        return sum(traced.prior.values(), jnp.zeros(())), [jnp.asarray(traced.sites[name]["value"]) for name in names]
+
+    prior_sees_data, sites_see_data = depends_on_values(prior_and_sites, layout.placeholders())
+    free = tuple(name for name, sees in zip(names, sites_see_data, strict=True) if not sees)
+    return replace(layout, sites=layout.sites + free, prior_sees_data=prior_sees_data)
 
 
-@eqx.filter_jit
-def _prior_and_sites(
-    program: "Program", params: Any, arguments: Mapping[str, Any], names: tuple[str, ...]
-) -> tuple[Array, dict[str, Array]]:
-    found = program.density(params, arguments)
-    return sum(found.prior.values(), jnp.zeros(())), {name: jnp.asarray(found.sites[name]["value"]) for name in names}
+def depends_on_values(function: Callable[[Any], PyTree], arrays: PyTree) -> PyTree:
+    """Which results of a function depend on the values of its arrays, and not only on their shapes.
 
-
-def _equal(one: Array, other: Array) -> bool:
-    return one.shape == other.shape and bool(jnp.all(one == other))
+    >>> depends_on_values(lambda x: (x.sum(), jnp.zeros(len(x)), 3.0 * jnp.ones_like(x)), jnp.arange(2.0))
+    (True, False, False)
+    """
+    closed, shapes = jax.make_jaxpr(function, return_shape=True)(arrays)
+    seen = set(map(id, closed.jaxpr.invars))
+    for equation in closed.jaxpr.eqns:
+        if any(id(var) in seen for var in equation.invars):
+            seen |= set(map(id, equation.outvars))
+    flags = [id(var) in seen for var in closed.jaxpr.outvars]
+    return jax.tree.unflatten(jax.tree.structure(shapes), flags)
