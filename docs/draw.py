@@ -3,8 +3,8 @@
     python docs/draw.py                              # all pages of the course
     python docs/draw.py docs/course/04-hmc.md        # these pages
 
-Pictures go to `docs/images/`, those of the course to its folder there; what the code prints is printed, for the pages
-that quote it.
+Pictures go to `docs/images/`, those of the course to its folder there; what the code
+prints is printed, for the pages that quote it.
 """
 
 import contextlib

@@ -3,9 +3,9 @@
     make bench NAME=programs
 
 The programs are logistic regression (400 rows, 10 inputs), eight schools without centring, and a regression with 50
-groups (1,000 rows). NUTS: the smallest bulk ESS of any unknown per second, four chains, warm-up included, with compilation
-and without (the same fit again, in the same process). SVI: seconds for 5,000 steps of the automatic guide of independent
-normals, and the bound at the end.
+groups (1,000 rows). NUTS: the smallest bulk ESS of any unknown per second, four chains, warm-up included, with
+compilation and without (the same fit again, in the same process). SVI: seconds for 5,000 steps of the automatic guide
+of independent normals, and the bound at the end.
 """
 
 import argparse

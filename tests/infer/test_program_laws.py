@@ -77,7 +77,7 @@ def test_samplers_are_exact_on_linear_regression(name):
     testing.assert_moments_match(posterior.sites["weights"], mean, covariance, min_ess=1e3, name=name)
 
 
-TRAINED = infer.MAP(num_epochs=300)
+TRAINED = infer.MAP(num_epochs=1000)
 OTHERS = [
     infer.DeepEnsemble(2, TRAINED),
     infer.SGLD(num_warmup=200, num_samples=200, thin=5, training=TRAINED),
@@ -187,7 +187,7 @@ def test_mixture_with_labels_summed_out_is_that_on_a_grid():
     covariance = np.array([[second[0] - expected[0] ** 2, cross], [cross, second[1] - expected[1] ** 2]])
     centres = posterior.sites["centres"]
     draws = np.stack([np.abs(centres[..., 0] - centres[..., 1]), centres.sum(-1)], axis=-1)
-    testing.assert_moments_match(draws, expected, covariance, min_ess=500, name="mixture")
+    testing.assert_moments_match(draws, expected, covariance, min_ess=500.0, name="mixture")
 
 
 # ---- simulation

@@ -172,7 +172,7 @@ def test_guides_that_do_not_fit_are_refused(guide, error, text):
 
 
 def test_arguments_are_checked():
-    with pytest.raises(ValueError, match="one of AutoNormal, AutoDelta, .* got AutoLaplaceApproximation"):
+    with pytest.raises(ValueError, match=r"one of AutoNormal, AutoDelta, .* got AutoLaplaceApproximation"):
         SVI(autoguide.AutoLaplaceApproximation)
     with pytest.raises(ValueError, match="alpha must be >= 0 and not 1"):
         Renyi(1.0)

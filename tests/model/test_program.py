@@ -10,6 +10,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro.contrib.control_flow import scan
 from numpyro.infer.util import log_density, potential_energy
 
 import marginax as mx
@@ -249,6 +250,40 @@ def test_sums_over_crossed_plates_are_refused():
         sum_out(factors, {-3: frozenset({(-1, 2)}), -4: frozenset({(-2, 3)})})
 
 
+# ---- loops
+
+
+def walk(x):
+    """Observed steps inside a scan."""
+    pull = numpyro.sample("pull", dist.Uniform(-1.0, 1.0))
+
+    def step(before, now):
+        numpyro.sample("x", dist.Normal(pull * before, 1.0), obs=now)
+        return now, None
+
+    scan(step, 0.0, x)
+
+
+def hidden_walk(x):
+    def step(before, now):
+        state = numpyro.sample("state", dist.Normal(before, 1.0))
+        numpyro.sample("x", dist.Normal(state, 1.0), obs=now)
+        return state, None
+
+    numpyro.sample("other", dist.Normal(0, 1))
+    scan(step, 0.0, x)
+
+
+def test_scans_may_observe_but_not_draw():
+    x = np.array([0.3, -0.2, 0.5], np.float32)
+    program, batch, params = whole_batch(walk, {"x": x})
+    pull = eqx.filter_jit(program.sites)(params)["pull"]
+    expected = dist.Normal(pull * np.append(0.0, x[:-1]), 1.0).log_prob(x).sum()
+    np.testing.assert_allclose(eqx.filter_jit(program.log_likelihood)(params, batch).sum(), expected, rtol=1e-5)
+    with pytest.raises(ValueError, match="'state' is an unknown inside numpyro's scan"):
+        mx.Program(hidden_walk).bind({"x": x})
+
+
 # ---- from and to the user
 
 
@@ -306,9 +341,7 @@ def test_prior_predictive():
 
 def test_arviz_has_log_likelihoods():
     program = mx.Program(regression).bind({"x": X, "y": Y})
-    posterior = mx.posterior.Draws(
-        program, {"weights": RNG.normal(size=(4, 30, 2)), "scale": RNG.normal(size=(4, 30))}
-    )
+    posterior = mx.posterior.Draws(program, {"weights": RNG.normal(size=(4, 30, 2)), "scale": RNG.normal(size=(4, 30))})
     exported = posterior.to_arviz({"x": X, "y": Y})
     assert exported.posterior["weights"].shape == (4, 30, 2)
     sites = posterior.sites
@@ -439,7 +472,7 @@ def test_settings_are_checked():
         mx.Program(regression, width=3)
     with pytest.raises(TypeError, match="model"):
         mx.Program("coin")
-    with pytest.raises(TypeError, match="MCDropout needs a network .* which Program has not"):
+    with pytest.raises(TypeError, match=r"MCDropout needs a network .* which Program has not"):
         mx.fit(mx.Program(coin), {"flips": np.array([1, 0])}, mx.infer.MCDropout(), key=0)
     with pytest.raises(TypeError, match=r"that of an mx.Program to have sites, got Density"):
         _ = mx.fit(mx.Density(lambda w: -(w**2), 0.0), None, mx.infer.MAP(num_epochs=1), key=0).sites

@@ -174,7 +174,9 @@ class SVI(AbstractOptimised):
         if not isinstance(self.loss, AbstractBound):
             raise TypeError(f"loss must be mx.infer.ELBO(), IWAE() or Renyi(), got {self.loss!r}")
         if isinstance(self.guide, str):
-            known = require("marginax.model.program_guides").AUTOMATIC if self.guide != "AutoNormal" else ("AutoNormal",)
+            known = (
+                require("marginax.model.program_guides").AUTOMATIC if self.guide != "AutoNormal" else ("AutoNormal",)
+            )
             if self.guide not in known:
                 raise ValueError(f"guide must be a function, or one of {', '.join(known)} of NumPyro, got {self.guide}")
         elif not callable(self.guide):

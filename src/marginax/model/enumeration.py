@@ -19,7 +19,7 @@ class Factor:
     """A log factor, one number for each element of its plates and each value of its variables.
 
     Args:
-        values: axes of plates are the rightmost, those of variables left of them; an axis of 1 stands for no dependence.
+        values: axes of plates are the rightmost, those of variables left of them; an axis of 1 means no dependence.
         plates: that it is in.
     """
 
@@ -53,7 +53,9 @@ def sum_out(factors: list[Factor], variables: dict[int, Plates], keep: Plates = 
             local = _eliminate(local, axis, variables)
         factors = rest + [_product(factor, variables, keep) for factor in local]
     total = sum((factor.values for factor in factors[1:]), factors[0].values)
-    return jnp.broadcast_to(total, jnp.broadcast_shapes(total.shape, _shape(keep))).reshape([n for _, n in sorted(keep)])
+    return jnp.broadcast_to(total, jnp.broadcast_shapes(total.shape, _shape(keep))).reshape(
+        [n for _, n in sorted(keep)]
+    )
 
 
 def _is_open(factor: Factor, variables: dict[int, Plates], keep: Plates) -> bool:

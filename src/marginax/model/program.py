@@ -58,7 +58,8 @@ class Program(AbstractModel):
         if not callable(model):
             raise TypeError(f"model must be a function that calls numpyro.sample, got {model!r}")
         require("numpyro")
-        self.model, self.settings, self.points, self.layout = model, settings, {}, None
+        self.model, self.points, self.layout = model, {}, None
+        self.settings = {n: jnp.asarray(v) if isinstance(v, np.ndarray) else v for n, v in settings.items()}
         if unknown := [name for name in settings if name not in parameters_of(model)]:
             raise TypeError(f"settings must be arguments of the program, got {unknown[0]!r}: it takes {_list(model)}")
 
@@ -98,7 +99,9 @@ class Program(AbstractModel):
     def known(self) -> Layout:
         """What is known of the data, or an error that says how to find out."""
         if self.layout is None:
-            raise ValueError("the program has not seen its data: mx.fit shows them to it, and so does program.bind(data)")
+            raise ValueError(
+                "the program has not seen its data: mx.fit shows them to it, and so does program.bind(data)"
+            )
         return self.layout
 
     # ---- density
@@ -154,9 +157,9 @@ class Program(AbstractModel):
 
     # ---- from and to the user
 
-    def sites(self, params: Params, arguments: Mapping[str, Any] | None = None) -> dict[str, Array]:
+    def sites(self, params: Params) -> dict[str, Array]:
         """Values of the unknowns as the program has them, and of deterministic sites that do not depend on data."""
-        found = self.density(params, self.known.placeholders() if arguments is None else arguments).sites
+        found = self.density(params, self.known.placeholders()).sites
         return {name: found[name]["value"] for name in self.known.sites}
 
     def as_arguments(self, data: Any) -> dict[str, np.ndarray]:
@@ -202,7 +205,9 @@ class Program(AbstractModel):
     def start_at(self, init: Any, params: Params, num_chains: int) -> Params:
         """From values of the sites, as the program has them, for all chains."""
         if not isinstance(init, Mapping) or set(init) != set(params):
-            raise ValueError(f"init must be a posterior, or a dict with values of {', '.join(params)}, got {init!r:.80}")
+            raise ValueError(
+                f"init must be a posterior, or a dict with values of {', '.join(params)}, got {init!r:.80}"
+            )
         free = self.unconstrained({name: jnp.asarray(value, float) for name, value in init.items()})
         if bad := [name for name, value in free.items() if not bool(jnp.all(jnp.isfinite(value)))]:
             raise ValueError(f"init must be inside the support of every site, but {bad[0]!r} is not")

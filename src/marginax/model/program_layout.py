@@ -103,7 +103,9 @@ def as_arguments(program: "Program", data: Any) -> dict[str, np.ndarray]:
     given = {} if data is None else program.arguments_of(data if isinstance(data, dict | tuple) else (data,))
     for name, value in given.items():
         if name not in names:
-            raise ValueError(f"data must be arguments of the program, got {name!r}: it takes {', '.join(names) or 'none'}")
+            raise ValueError(
+                f"data must be arguments of the program, got {name!r}: it takes {', '.join(names) or 'none'}"
+            )
         if name in program.settings:
             raise ValueError(f"argument {name!r} is among the settings of the program and in the data: give it once")
         if np.ndim(value) == 0:

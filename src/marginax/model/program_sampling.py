@@ -75,7 +75,7 @@ def draw_sites(
         max_bytes: of intermediate results.
     """
     arrays = _as_arguments(program, arguments)
-    static = program.settings | {name: None for name in _left_out(program, arrays)}
+    static = program.settings | dict.fromkeys(_left_out(program, arrays))
     plate = None if program.layout is None else program.layout.plate
 
     def one(params: PyTree, key: PRNGKeyArray, arrays: Mapping[str, Any]) -> dict[str, Array]:
@@ -127,8 +127,8 @@ def in_chunks(
 def _checked(name: str, fn: Any, value: Array) -> Array:
     if jnp.shape(value) != fn.shape():
         raise ValueError(
-            f"site {name!r} has shape {jnp.shape(value)} in the posterior and {fn.shape()} for these arguments: it is an "
-            "unknown of each example, known for those of the training data only"
+            f"site {name!r} has shape {jnp.shape(value)} in the posterior and {fn.shape()} for these arguments: it is "
+            "an unknown of each example, known for those of the training data only"
         )
     return value
 
@@ -136,7 +136,9 @@ def _checked(name: str, fn: Any, value: Array) -> Array:
 def _as_arguments(program: "Program", arguments: Any) -> dict[str, Any]:
     from marginax.model.program import parameters_of
 
-    given = {} if arguments is None else program.arguments_of(arguments if isinstance(arguments, dict) else (arguments,))
+    given = (
+        {} if arguments is None else program.arguments_of(arguments if isinstance(arguments, dict) else (arguments,))
+    )
     names = parameters_of(program.model)
     for name in given:
         if name not in names or name in program.settings:

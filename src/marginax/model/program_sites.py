@@ -111,6 +111,11 @@ class Conditioned(Messenger):
         if msg["is_observed"]:
             if self.draw_observed and not is_factor(msg):
                 msg["value"], msg["is_observed"] = None, False
+        elif "_scan_current_index" in msg.get("infer", {}):
+            raise ValueError(
+                f"site {msg['name']!r} is an unknown inside numpyro's scan, which is not supported: draw all of its "
+                "steps before, in a plate"
+            )
         elif msg["value"] is not None:
             return
         elif not is_discrete(msg["fn"]):

@@ -143,7 +143,7 @@ class AbstractPosterior(eqx.Module):
         if not hasattr(self.model, "predictive"):
             raise TypeError(
                 f"{type(self.model).__name__} says nothing about new data, so there is nothing to predict: "
-                "use posterior.sample(num, key=...)"
+                "use posterior.sample(num, key=...), or posterior.sample_predictive(arguments) of an mx.Program"
             )
         if self.spec is None:
             raise ValueError("this posterior was not made by mx.fit and has no data spec: pass spec= when building it")
