@@ -43,10 +43,11 @@ def _programs() -> dict[str, tuple[Callable[..., None], dict[str, Any]]]:
         spread = numpyro.sample("spread", dist.HalfNormal(1.0))
         with numpyro.plate("group", 50):
             raw = numpyro.sample("raw", dist.Normal(0, 1))
+        offsets = jnp.asarray(spread * raw)
         slope = numpyro.sample("slope", dist.Normal(0, 2))
         noise = numpyro.sample("noise", dist.HalfNormal(1.0))
         with numpyro.plate("rows", x.shape[0]):
-            numpyro.sample("y", dist.Normal((spread * raw)[group] + slope * x, noise), obs=y)
+            numpyro.sample("y", dist.Normal(offsets[group] + slope * x, noise), obs=y)
 
     x = rng.normal(size=(400, 10)).astype(np.float32)
     y = (rng.uniform(size=400) < 1 / (1 + np.exp(-x @ rng.normal(size=10)))).astype(np.int32)

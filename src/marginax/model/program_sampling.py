@@ -80,8 +80,9 @@ def draw_sites(
 
     def one(params: PyTree, key: PRNGKeyArray, arrays: Mapping[str, Any]) -> dict[str, Array]:
         def unknown(name: str, fn: Any) -> Any:
-            is_known = params is not None and name in params
-            return _checked(name, fn, biject_to(fn.support)(params[name])) if is_known else None
+            if params is None or name not in params:
+                return None
+            return _checked(name, fn, biject_to(fn.support)(params[name]))
 
         rows = Rows(plate, next((len(a) for a in arrays.values()), 1))
         given = Conditioned(rows, unknown, program.points, draw_observed=True)

@@ -193,7 +193,7 @@ def describe(
 
     def look(arrays: Mapping[str, Any]) -> None:
         given = Conditioned(rows, lambda _, fn: biject_to(fn.support)(jnp.zeros(unconstrained_shape(fn))), points)
-        traced = run(model, arguments | arrays, given, key)
+        traced = run(model, {**arguments, **arrays}, given, key)
         sites = [_describe(name, site) for name, site in traced.items() if site["type"] in ("sample", "deterministic")]
         plates = {name: site["args"] for name, site in traced.items() if site["type"] == "plate"}
         frames = [frame for site in traced.values() for frame in site.get("cond_indep_stack", ())]
