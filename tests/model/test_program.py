@@ -444,7 +444,7 @@ def subsampled_schools(errors, effects):
 REFUSED = {
     "a site that is neither observed nor sampled": (counts, {"x": np.ones(3)}, "'latent' is neither observed nor"),
     "a start that is not finite": (impossible, {"x": np.ones(3)}, "finite at one of 21 starts: it is not at site 'x'"),
-    "NaN": (regression, {"x": X, "y": np.where(Y > 0, Y, np.nan)}, "'y'.* NaN or infinite, the first in row"),
+    "NaN": (regression, {"x": X, "y": np.where(Y > 0, Y, np.nan)}, "y has .* NaN or infinite, the first in row"),
     "a missing argument": (regression, {"x": X}, "argument 'y' of the program is missing in data"),
     "an unknown argument": (regression, {"x": X, "y": Y, "z": Y}, "got 'z': it takes x, y"),
     "a number among data": (regression, {"x": X, "y": 1.0}, r"settings go into the program, mx.Program\(model, y="),

@@ -83,7 +83,7 @@ class Program(AbstractModel):
         """Observed values must be possible, and the density finite at some start."""
         num = min(_MOST_ROWS, source.spec.num_examples)
         batch = Batch(source.examples(num), jnp.arange(num), num)
-        params = self.init(source)
+        params = {name: jnp.zeros(shape) for name, shape in self.known.unknowns}  # at once, without a draw
         impossible, blamed, finite = jax.tree.map(np.asarray, _look(self, params, batch))
         for name, rows in impossible.items():
             if rows.any():
@@ -252,4 +252,5 @@ def _look(program: Program, params: Params, batch: Batch) -> tuple[dict[str, Arr
     terms = found.prior | {name: factor.values for name, factor in found.factors.items()}
     impossible = require("marginax.model.program_sites").impossible_values(found.sites)
     blamed = {name: ~jnp.all(jnp.isfinite(values)) for name, values in terms.items()}
-    return impossible, blamed, jnp.isfinite(program.log_density(params, batch))
+    rest = sum_out(list(found.factors.values()), found.variables) if found.factors else jnp.zeros(())
+    return impossible, blamed, jnp.isfinite(_total(found.prior) + rest)

@@ -13,6 +13,7 @@ from jaxtyping import Array, PyTree
 
 from marginax._extras import require
 from marginax.data import AbstractSource, Rows
+from marginax.data.arrays import as_numeric
 from marginax.files import register
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def as_arguments(program: "Program", data: Any) -> dict[str, np.ndarray]:
                 f"argument {name!r} of the program is missing in data; if it is meant to have no value, say so: "
                 f"mx.Program(model, {name}=None)"
             )
-    return {name: Rows({name: value}).tree[name] for name, value in given.items()}
+    return {name: Rows({name: as_numeric(value, name=name)}).tree[name] for name, value in given.items()}
 
 
 _VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)

@@ -163,7 +163,7 @@ def check_enumerable(name: str, fn: Any, plate_axes: set[int]) -> None:
     """Refuse discrete unknowns that cannot be summed out, in a sentence."""
     if not fn.has_enumerate_support or fn.event_shape:
         raise ValueError(
-            f"site {name!r} is neither observed nor can it be summed out ({type(fn).__name__} has no short list of "
+            f"site {name!r} is neither observed nor can it be summed out ({type(_bare(fn)).__name__} has no short list of "
             "values): give the argument that it observes in the data"
         )
     axes = range(-len(fn.batch_shape), 0)
