@@ -44,6 +44,7 @@ def test_nuts_finds_the_beta_of_a_coin():
     testing.assert_moments_match(draws, np.array([exact.mean]), np.array([[exact.variance]]), min_ess=2e3)
 
 
+@pytest.mark.slow
 def test_evidence_of_linear_regression_by_laplace():
     data, mean, covariance, evidence = linear_problem()
     method = infer.Laplace(structure=Dense(), kind=Hessian(), training=infer.MAP(2000, batch_size=None))

@@ -51,6 +51,7 @@ def test_a_beta_guide_finds_the_exact_posterior_and_evidence():
     assert abs(draws.mean() - found.mean) < 4.9 * float(found.variance / 1000) ** 0.5
 
 
+@pytest.mark.slow
 def test_bounds_lie_between_the_elbo_and_the_evidence():
     """At the same guide, too wide on purpose; each by many draws."""
     program = mx.Program(coin).bind(FLIPS)
@@ -105,6 +106,7 @@ def test_a_multivariate_normal_guide_is_exact_on_linear_regression_in_minibatche
     np.testing.assert_allclose(np.cov(draws.T), np.linalg.inv(precision), rtol=0.1, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_svi_is_resumed_and_does_not_depend_on_chunks(tmp_path):
     method = SVI(autoguide.AutoNormal, num_epochs=40)
     through = fit_coin(method, num_chains=2)

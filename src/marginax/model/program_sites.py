@@ -163,8 +163,8 @@ def check_enumerable(name: str, fn: Any, plate_axes: set[int]) -> None:
     """Refuse discrete unknowns that cannot be summed out, in a sentence."""
     if not fn.has_enumerate_support or fn.event_shape:
         raise ValueError(
-            f"site {name!r} is neither observed nor can it be summed out ({type(_bare(fn)).__name__} has no short list of "
-            "values): give the argument that it observes in the data"
+            f"site {name!r} is neither observed nor can it be summed out ({type(_bare(fn)).__name__} has no short list "
+            "of values): give the argument that it observes in the data"
         )
     axes = range(-len(fn.batch_shape), 0)
     if any(size > 1 for axis, size in zip(axes, fn.batch_shape, strict=True) if axis not in plate_axes):
