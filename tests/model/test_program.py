@@ -58,6 +58,13 @@ def everything():
     numpyro.factor("penalty", -(low**2))
 
 
+def around_the_data(x):
+    """A prior that looks at the data, so that all of them are needed for it."""
+    centre = numpyro.sample("centre", dist.Normal(jnp.mean(x), 1.0))
+    with numpyro.plate("rows", len(x)):
+        numpyro.sample("x", dist.Normal(centre, 1.0), obs=x)
+
+
 def whole_batch(model, data):
     """A program that has seen its data, and those as a single batch."""
     program = mx.Program(model).bind(data)
@@ -80,8 +87,9 @@ def moved(program, params, seed):
         (regression, {"x": X, "y": Y}),
         (schools, {"errors": np.array([15.0, 10, 16]), "effects": np.array([28.0, 8, -3])}),
         (everything, None),
+        (around_the_data, {"x": Y}),
     ],
-    ids=["coin", "regression", "schools", "everything"],
+    ids=["coin", "regression", "schools", "everything", "around_the_data"],
 )
 def test_log_density_is_that_of_numpyro(model, data):
     program, batch, params = whole_batch(model, data)
@@ -101,6 +109,19 @@ def test_prior_and_likelihood_are_told_apart():
     expected = dist.Normal(X @ values["weights"], values["scale"]).log_prob(Y)
     np.testing.assert_allclose(eqx.filter_jit(program.log_likelihood)(params, batch), expected, rtol=1e-5)
     assert set(values) == {"weights", "scale"}  # the mean depends on data
+
+
+def test_a_prior_that_depends_on_data_is_never_seen_in_batches():
+    with pytest.raises(ValueError, match="its prior depends on values of the data"):
+        mx.Program(around_the_data).bind(Minibatches(Rows({"x": Y}), 2))
+
+
+def test_many_rows_are_taken_in_blocks():
+    flips = np.arange(10_000) % 4 == 0
+    program, batch, params = whole_batch(coin, {"flips": flips})
+    prob = 1 / (1 + np.exp(-np.float64(params["heads_prob"])))
+    expected = 2500 * np.log(prob) + 7500 * np.log(1 - prob)
+    np.testing.assert_allclose(eqx.filter_jit(program.scaled_log_likelihood)(params, batch), expected, rtol=1e-5)
 
 
 # ---- minibatches
@@ -148,6 +169,7 @@ def test_minibatches_are_unbiased(model):
     np.testing.assert_allclose(*density(params), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_files_larger_than_memory(tmp_path):
     rng = np.random.default_rng(1)
     x = rng.normal(size=(400, 2))
@@ -310,6 +332,7 @@ def test_predictive_draws_follow_their_law_and_do_not_depend_on_chunks():
     program = mx.Program(coin).bind({"flips": np.array([1, 1, 0, 1])})
     probs = RNG.beta(8, 4, size=(2, 3000))
     posterior = mx.posterior.Draws(program, {"heads_prob": np.log(probs / (1 - probs))})
+    assert ((posterior.sample(5, key=0)["heads_prob"] > 0) & (posterior.sample(5, key=0)["heads_prob"] < 1)).all()
     few = posterior.sample_predictive({"flips": np.zeros(30)}, max_bytes=10_000)
     draws = posterior.sample_predictive({"flips": np.zeros(30)})
     np.testing.assert_array_equal(few["heads"], draws["heads"])
@@ -317,6 +340,16 @@ def test_predictive_draws_follow_their_law_and_do_not_depend_on_chunks():
     law = dist.BetaBinomial(8.0, 4.0, total_count=30)
     assert abs(heads.mean() - law.mean) < 4.9 * np.sqrt(law.variance / 6000)
     assert abs(heads.var() / law.variance - 1) < 4.9 * np.sqrt(2 / 6000)
+
+
+def test_unknowns_of_each_example_are_known_for_those_of_the_training_data():
+    data = {"errors": np.ones(3), "effects": np.arange(3.0)}
+    program = mx.Program(schools).bind(data)
+    params = {name: RNG.normal(size=(1, 7, *shape)) for name, shape in program.layout.unknowns}
+    posterior = mx.posterior.Draws(program, params)
+    assert posterior.sample_predictive({"errors": np.ones(3)})["seen"].shape == (7, 3)
+    with pytest.raises(ValueError, match=r"'effect' has shape \(3,\) in the posterior and \(5,\) for these arguments"):
+        posterior.sample_predictive({"errors": np.ones(5)})
 
 
 def test_prior_predictive():
@@ -466,5 +499,8 @@ def test_settings_are_checked():
         mx.Program("coin")
     with pytest.raises(TypeError, match=r"MCDropout needs a network .* which Program has not"):
         mx.fit(mx.Program(coin), {"flips": np.array([1, 0])}, mx.infer.MCDropout(), key=0)
+    program = mx.Program(coin).bind({"flips": np.array([1, 0])})
+    with pytest.raises(TypeError, match=r"use posterior.sample_predictive\(arguments\)"):
+        mx.posterior.Draws(program, {"heads_prob": np.zeros((1, 1))}).predict([[1.0]])
     with pytest.raises(TypeError, match=r"that of an mx.Program to have sites, got Density"):
         _ = mx.fit(mx.Density(lambda w: -(w**2), 0.0), None, mx.infer.MAP(num_epochs=1), key=0).sites

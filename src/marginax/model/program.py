@@ -162,6 +162,10 @@ class Program(AbstractModel):
         found = self.density(params, self.known.placeholders()).sites
         return {name: found[name]["value"] for name in self.known.sites}
 
+    def sampled(self, params: Params) -> dict[str, Array]:
+        """Values of the sites."""
+        return jax.vmap(self.sites)(jax.tree.map(jnp.asarray, params))
+
     def as_arguments(self, data: Any) -> dict[str, np.ndarray]:
         """Data as arrays by name, checked."""
         return as_arguments(self, data)

@@ -140,10 +140,12 @@ class AbstractPosterior(eqx.Module):
 
     def data_spec(self) -> DataSpec:
         """Shapes and scaling of the data, or an error where they are not known or there are no inputs."""
+        if hasattr(self.model, "prior_predictive"):
+            raise TypeError("a program has arguments in place of inputs: use posterior.sample_predictive(arguments)")
         if not hasattr(self.model, "predictive"):
             raise TypeError(
                 f"{type(self.model).__name__} says nothing about new data, so there is nothing to predict: "
-                "use posterior.sample(num, key=...), or posterior.sample_predictive(arguments) of an mx.Program"
+                "use posterior.sample(num, key=...)"
             )
         if self.spec is None:
             raise ValueError("this posterior was not made by mx.fit and has no data spec: pass spec= when building it")
