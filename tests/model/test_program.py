@@ -65,6 +65,15 @@ def around_the_data(x):
         numpyro.sample("x", dist.Normal(centre, 1.0), obs=x)
 
 
+def hidden_walk(x):
+    def step(before, now):
+        state = numpyro.sample("state", dist.LogNormal(jnp.log(before), 1.0))
+        numpyro.sample("x", dist.Normal(state, 1.0), obs=now)
+        return state, None
+
+    scan(step, numpyro.sample("start", dist.HalfNormal(1.0)), x)
+
+
 def whole_batch(model, data):
     """A program that has seen its data, and those as a single batch."""
     program = mx.Program(model).bind(data)
@@ -88,8 +97,9 @@ def moved(program, params, seed):
         (schools, {"errors": np.array([15.0, 10, 16]), "effects": np.array([28.0, 8, -3])}),
         (everything, None),
         (around_the_data, {"x": Y}),
+        (hidden_walk, {"x": Y}),
     ],
-    ids=["coin", "regression", "schools", "everything", "around_the_data"],
+    ids=["coin", "regression", "schools", "everything", "around_the_data", "hidden_walk"],
 )
 def test_log_density_is_that_of_numpyro(model, data):
     program, batch, params = whole_batch(model, data)
@@ -278,24 +288,25 @@ def walk(x):
     scan(step, 0.0, x)
 
 
-def hidden_walk(x):
-    def step(before, now):
-        state = numpyro.sample("state", dist.Normal(before, 1.0))
-        numpyro.sample("x", dist.Normal(state, 1.0), obs=now)
-        return state, None
+def hidden_labels(x):
+    centre = numpyro.sample("centre", dist.Normal(0, 1))
 
-    numpyro.sample("other", dist.Normal(0, 1))
+    def step(before, now):
+        label = numpyro.sample("label", dist.Bernoulli(0.3))
+        numpyro.sample("x", dist.Normal(centre * label, 1.0), obs=now)
+        return before, None
+
     scan(step, 0.0, x)
 
 
-def test_scans_may_observe_but_not_draw():
+def test_scans_observe_and_draw_but_sum_nothing_out():
     x = np.array([0.3, -0.2, 0.5], np.float32)
     program, batch, params = whole_batch(walk, {"x": x})
     pull = eqx.filter_jit(program.sites)(params)["pull"]
     expected = dist.Normal(pull * np.append(0.0, x[:-1]), 1.0).log_prob(x).sum()
     np.testing.assert_allclose(eqx.filter_jit(program.log_likelihood)(params, batch).sum(), expected, rtol=1e-5)
-    with pytest.raises(ValueError, match="'state' is an unknown inside numpyro's scan"):
-        mx.Program(hidden_walk).bind({"x": x})
+    with pytest.raises(ValueError, match="'label' is discrete and inside a scan"):
+        mx.Program(hidden_labels).bind({"x": x})
 
 
 # ---- from and to the user

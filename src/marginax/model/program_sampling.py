@@ -24,7 +24,9 @@ def draw_prior(program: "Program", key: PRNGKeyArray) -> dict[str, Array]:
     drawing, sampling = jax.random.split(key)
     found: dict[str, Array] = {}
 
-    def draw(name: str, fn: Any) -> Array:
+    def draw(name: str, fn: Any, step: Array | None) -> Array | None:
+        if step is not None:
+            return None
         each = jax.random.fold_in(drawing, len(found))
         bijection = biject_to(fn.support)
         try:
@@ -45,7 +47,9 @@ def unconstrained(program: "Program", values: Mapping[str, Array]) -> dict[str, 
     """Values of the unknowns, without their bounds."""
     found: dict[str, Array] = {}
 
-    def look(name: str, fn: Any) -> Array:
+    def look(name: str, fn: Any, step: Array | None) -> Array:
+        if step is not None:
+            return values[name][step]
         found[name] = biject_to(fn.support).inv(values[name])
         return values[name]
 
@@ -79,10 +83,11 @@ def draw_sites(
     plate = None if program.layout is None else program.layout.plate
 
     def one(params: PyTree, key: PRNGKeyArray, arrays: Mapping[str, Any]) -> dict[str, Array]:
-        def unknown(name: str, fn: Any) -> Any:
+        def unknown(name: str, fn: Any, step: Array | None) -> Any:
             if params is None or name not in params:
                 return None
-            return _checked(name, fn, biject_to(fn.support)(params[name]))
+            free = params[name] if step is None else params[name][step]
+            return _checked(name, fn, biject_to(fn.support)(free))
 
         rows = Rows(plate, next((len(a) for a in arrays.values()), 1))
         given = Conditioned(rows, unknown, program.points, draw_observed=True)

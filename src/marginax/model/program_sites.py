@@ -73,7 +73,8 @@ class Conditioned(Messenger):
 
     Args:
         rows: the examples that are seen: their plate is as long as they are, whatever size it asks for.
-        unknown: (name, distribution) -> the value of a continuous site, or None to draw it.
+        unknown: (name, distribution, step) -> the value of a continuous site, or None to draw it; the step is that of a
+            scan, and None outside of one and for all steps of one together.
         points: values of `numpyro.param`, by name, without their bounds.
         axes: leftmost batch axis of any site, if discrete sites are to take all their values; else they are drawn.
         draw_observed: whether observed sites are drawn, too.
@@ -82,7 +83,7 @@ class Conditioned(Messenger):
     def __init__(
         self,
         rows: Rows,
-        unknown: Callable[[str, Any], Any],
+        unknown: Callable[[str, Any, Array | None], Any],
         points: Mapping[str, Any],
         *,
         axes: int | None = None,
@@ -102,24 +103,30 @@ class Conditioned(Messenger):
             msg["value"] = constrained_point(msg, self.points[msg["name"]])
         elif msg["type"] == "subsample" and self.rows.plate is not None:
             msg["kwargs"]["event_dim"] = None  # these are the rows of the batch already
+        elif msg["type"] == "control_flow":
+            msg["kwargs"]["substitute_stack"].append(("substitute", self._value_at_step))
         elif msg["type"] == "sample":
             self._process_sample(msg)
+
+    def _value_at_step(self, site: Any) -> Any:
+        if site["is_observed"] or is_discrete(site["fn"]):
+            return None
+        return self.unknown(site["name"], site["fn"], site["infer"]["_scan_current_index"])
 
     def _process_sample(self, msg: Any) -> None:
         if any(frame.name == self.rows.plate for frame in msg["cond_indep_stack"]) and self.thinning != 1:
             msg["scale"] = msg["scale"] / self.thinning
+        from_scan = "_scan_current_index" in msg.get("infer", {})  # where it had a value at every step
         if msg["is_observed"]:
             if self.draw_observed and not is_factor(msg):
                 msg["value"], msg["is_observed"] = None, False
-        elif "_scan_current_index" in msg.get("infer", {}):
-            raise ValueError(
-                f"site {msg['name']!r} is an unknown inside numpyro's scan, which is not supported: draw all of its "
-                "steps before, in a plate"
-            )
-        elif msg["value"] is not None:
+        elif msg["value"] is not None and not from_scan:
             return
         elif not is_discrete(msg["fn"]):
-            msg["value"] = self.unknown(msg["name"], msg["fn"])
+            value = self.unknown(msg["name"], msg["fn"], None)
+            msg["value"] = msg["value"] if value is None else value
+        elif from_scan:
+            raise ValueError(f"site {msg['name']!r} is discrete and inside a scan: write the steps as a Python loop")
         elif self.axes is not None:
             msg["value"] = self._all_values(msg)
 
@@ -185,6 +192,11 @@ def unconstrained_shape(fn: Any) -> tuple[int, ...]:
     return biject_to(fn.support).inverse_shape(fn.shape())
 
 
+def _origin(name: str, fn: Any, step: Array | None) -> Array:
+    """A possible value."""
+    return biject_to(fn.support)(jnp.zeros(unconstrained_shape(fn)))
+
+
 def describe(
     model: Callable[..., Any], arguments: Mapping[str, Any], rows: Rows, points: Mapping[str, Any], key: PRNGKeyArray
 ) -> Description:
@@ -192,7 +204,7 @@ def describe(
     found: list[Description] = []
 
     def look(arrays: Mapping[str, Any]) -> None:
-        given = Conditioned(rows, lambda _, fn: biject_to(fn.support)(jnp.zeros(unconstrained_shape(fn))), points)
+        given = Conditioned(rows, _origin, points)
         traced = run(model, {**arguments, **arrays}, given, key)
         sites = [_describe(name, site) for name, site in traced.items() if site["type"] in ("sample", "deterministic")]
         plates = {name: site["args"] for name, site in traced.items() if site["type"] == "plate"}
@@ -247,10 +259,11 @@ def density(
     """The log density of a program at unconstrained unknowns, in its parts."""
     log_dets: dict[str, Array] = {}
 
-    def constrained(name: str, fn: Any) -> Array:
-        bijection, free = biject_to(fn.support), params[name]
+    def constrained(name: str, fn: Any, step: Array | None) -> Array:
+        bijection, free = biject_to(fn.support), params[name] if step is None else params[name][step]
         value = bijection(free)
-        log_dets[name] = bijection.log_abs_det_jacobian(free, value)
+        if step is None:
+            log_dets[name] = bijection.log_abs_det_jacobian(free, value)
         return value
 
     given = Conditioned(rows, constrained, points, axes=rank)
