@@ -65,6 +65,15 @@ def around_the_data(x):
         numpyro.sample("x", dist.Normal(centre, 1.0), obs=x)
 
 
+def table(y):
+    """Rows and columns, and something that was seen besides."""
+    centre = numpyro.sample("centre", dist.Normal(0, 1))
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    numpyro.sample("besides", dist.Normal(centre, 1.0).expand([4]), obs=jnp.arange(4.0))
+    with numpyro.plate("rows", y.shape[0], dim=-2), numpyro.plate("columns", y.shape[1], dim=-1):
+        numpyro.sample("y", dist.Normal(centre, scale), obs=y)
+
+
 def hidden_walk(x):
     def step(before, now):
         state = numpyro.sample("state", dist.LogNormal(jnp.log(before), 1.0))
@@ -98,8 +107,9 @@ def moved(program, params, seed):
         (everything, None),
         (around_the_data, {"x": Y}),
         (hidden_walk, {"x": Y}),
+        (table, {"y": X}),
     ],
-    ids=["coin", "regression", "schools", "everything", "around_the_data", "hidden_walk"],
+    ids=["coin", "regression", "schools", "everything", "around_the_data", "hidden_walk", "table"],
 )
 def test_log_density_is_that_of_numpyro(model, data):
     program, batch, params = whole_batch(model, data)
