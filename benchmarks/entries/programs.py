@@ -3,9 +3,10 @@
     make bench NAME=programs
 
 The programs are logistic regression (400 rows, 10 inputs), eight schools without centring, and a regression with 50
-groups (1,000 rows). NUTS: the smallest bulk ESS of any unknown per second, four chains, warm-up included, with
-compilation and without (the same fit again, in the same process). SVI: seconds for 5,000 steps of the automatic guide
-of independent normals, and the bound at the end.
+groups (1,000 rows). NUTS: the smallest bulk ESS of any unknown per second, four chains, warm-up and compilation
+included, for a first fit and for the same fit again with another seed in the same process (ours finds its programs
+compiled then; NumPyro's sampler was seen to compile once more). SVI: seconds for 5,000 steps of the automatic guide of
+independent normals, and the bound at the end.
 """
 
 import argparse
@@ -76,7 +77,7 @@ def _smallest_ess(draws: dict[str, Any]) -> float:
 
 
 def _scores(fit_nuts: Callable[..., Any], fit_svi: Callable[..., Any], seed: int) -> Scores:
-    """Each twice, of which the second finds everything compiled."""
+    """Each twice in one process."""
     scores: Scores = {}
     for name, (model, data) in _programs().items():
         times, ess = [], 0.0
@@ -89,7 +90,7 @@ def _scores(fit_nuts: Callable[..., Any], fit_svi: Callable[..., Any], seed: int
             f"{name}: NUTS seconds": times[0],
             f"{name}: NUTS ESS": ess,
             f"{name}: NUTS ESS per second": ess / times[0],
-            f"{name}: NUTS ESS per second, compiled": ess / times[1],
+            f"{name}: NUTS ESS per second, again": ess / times[1],
         }
         times, bound = [], 0.0
         for repeat in range(2):
@@ -98,14 +99,14 @@ def _scores(fit_nuts: Callable[..., Any], fit_svi: Callable[..., Any], seed: int
             times.append(time.perf_counter() - began)
         scores |= {
             f"{name}: SVI seconds": times[0],
-            f"{name}: SVI seconds, compiled": times[1],
+            f"{name}: SVI seconds, again": times[1],
             f"{name}: SVI bound": bound,
         }
     return scores
 
 
 def numpyro(seed: int) -> Scores:
-    """Chains in parallel on as many devices; SVI as one compiled loop; samplers are kept for the second run."""
+    """Chains in parallel on as many devices; SVI as one compiled loop, which `SVI.run` would compile every time."""
     import numpyro as peer
 
     peer.set_host_device_count(NUM_CHAINS)
@@ -124,6 +125,7 @@ def numpyro(seed: int) -> Scores:
                 num_samples=NUM_SAMPLES,
                 num_chains=NUM_CHAINS,
                 chain_method="parallel",
+                jit_model_args=True,  # so that data are no constants of what is compiled
                 progress_bar=False,
             )
         kept[name].run(jax.random.key(seed), **data)
@@ -132,9 +134,12 @@ def numpyro(seed: int) -> Scores:
     def svi(name: str, model: Any, data: Any, seed: int) -> float:
         place = f"{name}, SVI"
         if place not in kept:
-            kept[place] = SVI(model, AutoNormal(model), peer.optim.Adam(0.01), Trace_ELBO())
-        result = kept[place].run(jax.random.key(seed), NUM_STEPS, progress_bar=False, **data)
-        return -float(np.mean(result.losses[-500:]))
+            method = SVI(model, AutoNormal(model), peer.optim.Adam(0.01), Trace_ELBO())
+            update = jax.jit(lambda state: jax.lax.scan(lambda s, _: method.update(s, **data), state, length=NUM_STEPS))
+            kept[place] = method, update
+        method, update = kept[place]
+        _, losses = update(method.init(jax.random.key(seed), **data))
+        return -float(np.mean(losses[-500:]))
 
     return _scores(nuts, svi, seed)
 
@@ -176,15 +181,17 @@ def main(arguments: list[str]) -> None:
     with report.progress(console) as say:
         results = compete("benchmarks.entries.programs", RUNNERS, options.repeats, say)
     title = f"NUTS ({NUM_CHAINS} chains) and SVI ({NUM_STEPS} steps) on programs, medians of {options.repeats}"
-    table(title, results, tuple(results["NumPyro"]["scores"][0]), console)
     claims = []
     for name in ("logistic", "schools", "groups"):
-        score = f"{name}: NUTS ESS per second, compiled"
-        ratio = median(results, "marginax", score) / median(results, "NumPyro", score)
-        claims.append(verdict(f"{score}, ours / NumPyro", ratio, 1.0, console, at_most=False))
-        score = f"{name}: SVI seconds, compiled"
-        ratio = median(results, "marginax", score) / median(results, "NumPyro", score)
-        claims.append(verdict(f"{score}, ours / NumPyro", ratio, 1.0, console))
+        mine = tuple(score for score in results["NumPyro"]["scores"][0] if score.startswith(name))
+        table(title, results, mine, console)
+        for kind in ("", ", again"):
+            score = f"{name}: NUTS ESS per second{kind}"
+            ratio = median(results, "marginax", score) / median(results, "NumPyro", score)
+            claims.append(verdict(f"{score}, ours / NumPyro", ratio, 1.0, console, at_most=False))
+            score = f"{name}: SVI seconds{kind}"
+            ratio = median(results, "marginax", score) / median(results, "NumPyro", score)
+            claims.append(verdict(f"{score}, ours / NumPyro", ratio, 1.0, console))
         gap = median(results, "marginax", f"{name}: SVI bound") - median(results, "NumPyro", f"{name}: SVI bound")
         claims.append(verdict(f"{name}: SVI bound, ours - NumPyro", gap, -0.2, console, at_most=False))
     path = report.write("programs", {"title": title, "claims": claims, "results": results})
