@@ -5,8 +5,8 @@
 The programs are logistic regression (400 rows, 10 inputs), eight schools without centring, and a regression with 50
 groups (1,000 rows). NUTS: the smallest bulk ESS of any unknown per second, four chains, warm-up and compilation
 included, for a first fit and for the same fit again with another seed in the same process (ours finds its programs
-compiled then; NumPyro's sampler takes about as long as at first). SVI: seconds for 5,000 steps of the automatic guide of
-independent normals, and the bound at the end.
+compiled then; NumPyro's sampler takes about as long as at first). SVI: seconds for 5,000 steps of the automatic guide
+of independent normals, and the bound at the end.
 """
 
 import argparse
