@@ -3,8 +3,8 @@
     python docs/draw.py                              # all pages of the course
     python docs/draw.py docs/course/04-hmc.md        # these pages
 
-Pictures go to `docs/images/course/`; what the code prints is printed, for the pages
-that quote it.
+Pictures go to `docs/images/`, those of the course to its folder there; what the code
+prints is printed, for the pages that quote it.
 """
 
 import contextlib
@@ -71,10 +71,10 @@ def main() -> None:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     named = [Path(name).resolve() for name in sys.argv[1:]]
     pages = named or sorted(DOCS.glob("course/*.md"))
-    pictures = DOCS / "images" / "course"
-    pictures.mkdir(parents=True, exist_ok=True)
     for page in pages:
         print(f"== {page.relative_to(DOCS)} ==")
+        pictures = DOCS / "images" / page.relative_to(DOCS).parent
+        pictures.mkdir(parents=True, exist_ok=True)
         draw_page(page, pictures)
 
 

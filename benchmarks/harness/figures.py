@@ -14,7 +14,7 @@ BEGIN, END = "<!-- costs: python -m benchmarks figures -->", "<!-- end of costs 
 
 AREAS = {
     "Training": ("mlp_step", "lenet_step", "ensemble_step", "ensemble_bde", "layout"),
-    "Samplers": ("sampler_step", "nuts", "mile"),
+    "Samplers": ("sampler_step", "nuts", "mile", "programs"),
     "Variational inference and dropout": ("vi_step", "dropout_predict", "convnet_mnist"),
     "Laplace and evidence": ("laplace", "laplace_memory", "evidence"),
     "Predictions on the UCI sets": ("uci_concrete", "uci_concrete_VI", "uci_energy_VI"),

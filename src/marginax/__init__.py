@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from marginax import data, nets
 from marginax._extras import require
 from marginax.files import register, register_function, register_on_demand
-from marginax.model import All, Density, GaussianProcess, LastLayer, Model, Paths, likelihoods, priors
+from marginax.model import All, Density, GaussianProcess, LastLayer, Model, Paths, Program, likelihoods, priors
 
 if TYPE_CHECKING:
     from marginax import curvature, infer, posterior, predict
@@ -61,6 +61,7 @@ __all__ = [
     "LastLayer",
     "Model",
     "Paths",
+    "Program",
     "curvature",
     "data",
     "fit",

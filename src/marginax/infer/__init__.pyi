@@ -54,6 +54,10 @@ from marginax.infer.sgmcmc.sgld import SGLD as SGLD
 from marginax.infer.sgmcmc.sgld import MinibatchMetropolis as MinibatchMetropolis
 from marginax.infer.sgmcmc.sgnht import SGNHT as SGNHT
 from marginax.infer.svgd import SVGD as SVGD
+from marginax.infer.svi import ELBO as ELBO
+from marginax.infer.svi import IWAE as IWAE
+from marginax.infer.svi import SVI as SVI
+from marginax.infer.svi import Renyi as Renyi
 from marginax.infer.swag import SWAG as SWAG
 from marginax.infer.vi.bayes_by_backprop import BayesByBackprop as BayesByBackprop
 from marginax.infer.vi.divergences import BlundellWeights as BlundellWeights

@@ -27,9 +27,12 @@ class Entry:
 
 
 _listed: dict[str, tuple[int, type[AbstractMethod], tuple[str, str, str]]] = {}  # by name in files
+_special: set[type[AbstractMethod]] = set()
 
 
-def register_method(name: str, *, gives: str, use_when: str, cost: str, order: int) -> Callable[[_M], _M]:
+def register_method(
+    name: str, *, gives: str, use_when: str, cost: str, order: int, any_model: bool = True
+) -> Callable[[_M], _M]:
     """Let a method be stored in files and listed in the catalogue (class decorator).
 
     Args:
@@ -38,23 +41,26 @@ def register_method(name: str, *, gives: str, use_when: str, cost: str, order: i
         use_when: it is the right one.
         cost: with defaults.
         order: its place in the catalogue, from the cheapest to the most exact.
+        any_model: whether it takes an `mx.Model`; if not, it is exported, and left out of the catalogue.
     """
 
     def enter(cls: _M) -> _M:
         _listed[name] = (order, cls, (gives, use_when, cost))
+        if not any_model:
+            _special.add(cls)
         return register(name)(cls)
 
     return enter
 
 
 def catalogue() -> tuple[Entry, ...]:
-    """Every method, from the cheapest to the most exact.
+    """Every method for an `mx.Model`, from the cheapest to the most exact.
 
     >>> [entry.name for entry in catalogue()][:2]
     ['MLE', 'MAP']
     """
     listed = sorted(_listed.values(), key=lambda line: line[0])
-    return tuple(Entry(cls.__name__, cls(), *words) for _, cls, words in listed)
+    return tuple(Entry(cls.__name__, cls(), *words) for _, cls, words in listed if cls not in _special)
 
 
 def method_named(name: str) -> AbstractMethod:
@@ -64,11 +70,11 @@ def method_named(name: str) -> AbstractMethod:
     'DeepEnsemble'
     """
     wanted = re.sub(r"[\s_-]", "", name).lower()
-    known = {entry.name.lower(): entry.method for entry in catalogue()}
+    known = {cls.__name__.lower(): cls for _, cls, _ in _listed.values()}
     if wanted not in known:
         names = ", ".join(entry.name for entry in catalogue())
         raise ValueError(f"method must be an object from mx.infer, or one of {names}, got {name!r}")
-    return known[wanted]
+    return known[wanted]()
 
 
 def as_method(method: Any) -> Any:

@@ -46,7 +46,7 @@ def fit(
     Args:
         model: network, likelihood and prior, or another model with a density.
         data: a pair of arrays (x, y), the result of `mx.data.standardise`, or another source from `mx.data`; for other
-            models than `mx.Model`, what they are about (None for `mx.Density`).
+            models than `mx.Model`, what they are about (None for `mx.Density`, named arguments for `mx.Program`).
         method: how to infer, from `mx.infer`; or its name, such as "nuts", for one with its defaults.
         key: int seed or JAX key.
         num_chains: independent runs from different starts; every method has this axis.
@@ -74,7 +74,7 @@ def fit(
     """
     check_process()
     if not isinstance(model, AbstractModel):
-        raise TypeError(f"model must be an mx.Model or mx.Density, got {type(model).__name__}")
+        raise TypeError(f"model must be an mx.Model, mx.Density or mx.Program, got {type(model).__name__}")
     method = as_method(method)
     if not isinstance(method, AbstractMethod):
         raise TypeError(f"method must be an object such as mx.infer.MAP(), or a name, got {method!r}")
@@ -98,6 +98,7 @@ def fit(
             raise TypeError(f"hooks must be objects such as mx.infer.EarlyStopping(), got {hook!r}")
         hook, data = hook.bind(data, key=jax.random.fold_in(jax.random.fold_in(key, _HOLD_OUT), i))
         bound.append(hook)
+    model = model.bind(data)
     source = as_source(data, method.batch_size, model.read)
     if method.needs_full_batch and source.batch_size < source.spec.num_examples:
         raise ValueError(
@@ -174,6 +175,8 @@ def _restored(files: RunDirectory, model: AbstractModel | None, data: Any, hooks
         files.num_checkpoints = setup.get("num_checkpoints")
     method = setup.get("method")
     prepared = None if model is None else method.prepare_model(model)
+    if prepared is not None:
+        prepared = prepared.bind(setup.get("source") if data is None and "source" in setup else data)
     found: AbstractModel = method.prepare_model(stored_model(setup, prepared))
     given = None if data is None else as_source(data, method.batch_size, found.read)
     source = setup.get("source", given, argument="data")

@@ -6,6 +6,7 @@ from marginax.model.density import Density
 from marginax.model.gaussian_process import GaussianProcess
 from marginax.model.model import Model, Params
 from marginax.model.outcome import Outcome
+from marginax.model.program import Program
 from marginax.model.subset import AbstractSubset, All, LargestVariance, LastLayer, Paths
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Outcome",
     "Params",
     "Paths",
+    "Program",
     "likelihoods",
     "priors",
     "require_network",

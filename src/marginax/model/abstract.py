@@ -64,6 +64,14 @@ class AbstractModel(eqx.Module):
 
     # ---- data
 
+    def bind(self, data: Any) -> "AbstractModel":
+        """The model for data of these shapes, where it has to know them: data or a source, as the user gave it."""
+        return self
+
+    def rebind(self, structure: Any) -> "AbstractModel":
+        """The model for data that were seen when it had this `structure`."""
+        return self
+
     def read(self, data: Any) -> Arrays | Rows:
         """What the user passes to `mx.fit`, checked: any pytree of arrays with a leading axis of examples."""
         return Rows(data)

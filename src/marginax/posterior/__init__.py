@@ -3,6 +3,7 @@
 from marginax.posterior.draws import Draws
 from marginax.posterior.flow import AutoregressiveFlow, Transformed
 from marginax.posterior.gaussian import Gaussian, Mixture
+from marginax.posterior.guided import Guided
 from marginax.posterior.mode import AbstractTuning, Mode
 from marginax.posterior.posterior import AbstractPosterior
 from marginax.posterior.record import FitRecord, describe
@@ -19,6 +20,7 @@ __all__ = [
     "Draws",
     "FitRecord",
     "Gaussian",
+    "Guided",
     "Mixture",
     "Mode",
     "Stochastic",

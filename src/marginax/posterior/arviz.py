@@ -6,6 +6,8 @@ import jax
 import numpy as np
 
 from marginax._extras import require
+from marginax.model import Program
+from marginax.posterior.sites import log_likelihoods, site_values
 
 if TYPE_CHECKING:
     from marginax.posterior.draws import Draws
@@ -18,8 +20,10 @@ _ARVIZ_NAMES = {
 }  # diverging, energy, energy_error and step_size are called so there, too
 
 
-def to_arviz(posterior: "AbstractPosterior", *, num_samples: int = 1000) -> Any:
+def to_arviz(posterior: "AbstractPosterior", data: Any = None, *, num_samples: int = 1000) -> Any:
     """arviz.InferenceData with the groups posterior and, where a method sampled, sample_stats.
+
+    Of a program the values are those of its sites; with data, there is the group log_likelihood, too.
 
     With `thin` above 1 the statistics are those of the kept steps. A continuous posterior is represented by
     `num_samples` draws in one chain.
@@ -28,13 +32,19 @@ def to_arviz(posterior: "AbstractPosterior", *, num_samples: int = 1000) -> Any:
 
     from marginax.posterior.draws import Draws
 
+    stats = sample_stats(posterior) if isinstance(posterior, Draws) else None
+    if isinstance(posterior.model, Program):
+        log_likelihood = None if data is None else log_likelihoods(posterior, data)
+        values = site_values(posterior)
+        return arviz.from_dict(posterior=values, sample_stats=stats or None, log_likelihood=log_likelihood)
+    if data is not None:
+        raise TypeError("data must be None: only the posterior of an mx.Program has log likelihoods in its export")
     if isinstance(posterior, Draws):
         params = posterior.params
     else:
         key = jax.random.key(0) if posterior.key is None else posterior.key
         params = jax.tree.map(lambda a: a[None], posterior.sample_params(num_samples, key=key))
     values = {name_of(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
-    stats = sample_stats(posterior) if isinstance(posterior, Draws) else None
     return arviz.from_dict(posterior=values, sample_stats=stats or None)
 
 

@@ -140,6 +140,8 @@ class AbstractPosterior(eqx.Module):
 
     def data_spec(self) -> DataSpec:
         """Shapes and scaling of the data, or an error where they are not known or there are no inputs."""
+        if hasattr(self.model, "prior_predictive"):
+            raise TypeError("a program has arguments in place of inputs: use posterior.sample_predictive(arguments)")
         if not hasattr(self.model, "predictive"):
             raise TypeError(
                 f"{type(self.model).__name__} says nothing about new data, so there is nothing to predict: "
@@ -162,11 +164,46 @@ class AbstractPosterior(eqx.Module):
         """Write the posterior to a directory of data-only files; `mx.load` reads it back."""
         save_posterior(self, path, overwrite=overwrite)
 
-    def to_arviz(self) -> Any:
-        """The posterior as arviz.InferenceData, with the random weights by name."""
+    @property
+    def sites(self) -> dict[str, np.ndarray]:
+        """Of an `mx.Program`: values of its unknowns and deterministic sites by name, axes (chain, draw, ...).
+
+        Deterministic sites that depend on data are in `sample_predictive`. A posterior that is not made of draws is
+        represented by 1,000 draws in one chain.
+        """
+        from marginax.posterior.sites import site_values
+
+        return site_values(self)
+
+    def sample_predictive(
+        self,
+        arguments: Any = None,
+        *,
+        num_samples: int | None = None,
+        key: Key | None = None,
+        max_bytes: int = MAX_BYTES,
+    ) -> dict[str, np.ndarray]:
+        """Of an `mx.Program`: draws of what it would observe, axes (draw, ...); deterministic sites, too.
+
+        Args:
+            arguments: of the program by name; those that it observes may be left out, and are drawn in any case.
+            num_samples: of draws; by default all that there are, or 1,000 of a continuous posterior.
+            key: seed for drawing; by default the same draws every time.
+            max_bytes: memory for intermediate results: draws are taken in chunks that fit.
+        """
+        from marginax.posterior.sites import draw_predictive
+
+        return draw_predictive(self, arguments, num_samples, self.prediction_key(key), max_bytes)
+
+    def to_arviz(self, data: Any = None) -> Any:
+        """The posterior as arviz.InferenceData, with the random weights (of a program, its sites) by name.
+
+        Args:
+            data: of an `mx.Program`, as in `mx.fit`: their log likelihood under each draw is added.
+        """
         from marginax.posterior.arviz import to_arviz
 
-        return to_arviz(self)
+        return to_arviz(self, data)
 
 
 def take(tree: PyTree, index: Any) -> PyTree:

@@ -87,6 +87,8 @@ def _decoded(parts: Parts, path: str | os.PathLike[str], model: AbstractModel | 
 
 def stored_model(parts: Parts, model: AbstractModel | None) -> AbstractModel:
     """The stored model, or the user's where it could not be stored; the two must have the same leaves."""
+    if model is not None and (structure := parts.document.get("model", {}).get("structure")):
+        model = model.rebind(structure)
     return parts.get("model", model, structure=None if model is None else model.structure, argument="model")
 
 

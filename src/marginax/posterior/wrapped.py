@@ -50,5 +50,5 @@ class AbstractWrapped(AbstractPosterior):
     def starting_points(self, num: int) -> Params:
         return self.posterior.starting_points(num)
 
-    def to_arviz(self) -> Any:
-        return self.posterior.to_arviz()
+    def to_arviz(self, data: Any = None) -> Any:
+        return self.posterior.to_arviz(data)

@@ -1,0 +1,242 @@
+"""What a program makes of data of given shapes: its unknowns, and whether its examples can be taken a few at a time."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from marginax._extras import require
+from marginax.data import AbstractSource, Rows
+from marginax.data.arrays import as_numeric
+from marginax.files import register
+
+if TYPE_CHECKING:
+    from marginax.model.program import Program
+
+_PLACEHOLDERS = 2  # rows that stand for the data where only their shape matters
+
+
+@register("model/program_layout")
+class Layout(eqx.Module):
+    """Names and shapes; no data.
+
+    Args:
+        arguments: name, shape and type of each array: of a row where examples are told apart, else of all of it.
+        unknowns: name and unconstrained shape of each continuous site.
+        sites: names of the sites that a posterior shows: unknowns, and deterministic ones that need no data.
+        rank: most batch axes of any site.
+        plate: name of the plate of the examples; None if all data are seen at once.
+        axis: of that plate, from the right.
+        prior_sees_data: whether even the prior depends on the data, so that all is likelihood.
+        has_discrete: whether sites are summed out.
+    """
+
+    arguments: tuple[tuple[str, tuple[int, ...], str], ...] = eqx.field(static=True)
+    unknowns: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(static=True)
+    sites: tuple[str, ...] = eqx.field(static=True)
+    rank: int = eqx.field(static=True)
+    plate: str | None = eqx.field(static=True)
+    axis: int = eqx.field(static=True)
+    prior_sees_data: bool = eqx.field(static=True)
+    has_discrete: bool = eqx.field(static=True)
+
+    @property
+    def splits(self) -> bool:
+        """Whether the likelihood is a sum over examples that can be seen a few at a time."""
+        return self.plate is not None
+
+    def placeholders(self) -> dict[str, Array]:
+        """Arguments of the right shapes."""
+        rows = (_PLACEHOLDERS,) if self.splits else ()
+        return {name: jnp.zeros((*rows, *shape), dtype) for name, shape, dtype in self.arguments}
+
+    def to_structure(self) -> list[list[Any]]:
+        """The same as JSON, by which a program that is not in a file is recognised."""
+        arguments = [[name, list(shape), dtype] for name, shape, dtype in self.arguments]
+        unknowns = [[name, list(shape)] for name, shape in self.unknowns]
+        rest = [self.rank, self.plate, self.axis, self.prior_sees_data, self.has_discrete]
+        return [*unknowns, ["", arguments, list(self.sites), *rest]]
+
+    @classmethod
+    def from_structure(cls, structure: Any) -> "Layout":
+        """What `to_structure` gave."""
+        *unknowns, (_, arguments, sites, *rest) = structure
+        return cls(
+            tuple((name, tuple(shape), dtype) for name, shape, dtype in arguments),
+            tuple((name, tuple(shape)) for name, shape in unknowns),
+            tuple(sites),
+            *rest,
+        )
+
+
+def analyse(program: "Program", data: Any) -> Layout:
+    """Look at a program with abstract data: twice, with one row more the second time."""
+    if not isinstance(data, AbstractSource):
+        arrays = as_arguments(program, data)
+        return _analyse(program, arrays, _length(arrays))
+    arrays, num_rows = program.arguments_of(data.examples(_PLACEHOLDERS)), data.spec.num_examples
+    if num_rows == 1 and (whole := _as_whole(program, arrays)) is not None:
+        return whole
+    return _analyse(program, arrays, num_rows, in_batches=True)
+
+
+def _as_whole(program: "Program", arrays: Mapping[str, Any]) -> Layout | None:
+    """The layout if these are all data as one example, as a run that is resumed has them; None if they are not."""
+    if any(array.ndim < 2 for array in arrays.values()):
+        return None
+    unpacked = {name: array[0] for name, array in arrays.items()}
+    try:
+        layout = _analyse(program, unpacked, _length(unpacked))
+    except (TypeError, ValueError, AssertionError, IndexError):
+        return None
+    return None if layout.splits else layout
+
+
+def as_arguments(program: "Program", data: Any) -> dict[str, np.ndarray]:
+    """The data as arrays by name, or an error that names the argument."""
+    names = inspect.signature(program.model).parameters
+    given = {} if data is None else program.arguments_of(data if isinstance(data, dict | tuple) else (data,))
+    for name, value in given.items():
+        if name not in names:
+            raise ValueError(
+                f"data must be arguments of the program, got {name!r}: it takes {', '.join(names) or 'none'}"
+            )
+        if name in program.settings:
+            raise ValueError(f"argument {name!r} is among the settings of the program and in the data: give it once")
+        if np.ndim(value) == 0:
+            raise ValueError(
+                f"argument {name!r} is no array with rows: settings go into the program, mx.Program(model, {name}=...)"
+            )
+    for name, parameter in names.items():
+        is_missing = parameter.default is None or parameter.default is parameter.empty
+        if name not in given and name not in program.settings and is_missing and parameter.kind not in _VARIADIC:
+            raise ValueError(
+                f"argument {name!r} of the program is missing in data; if it is meant to have no value, say so: "
+                f"mx.Program(model, {name}=None)"
+            )
+    return {name: Rows({name: as_numeric(value, name=name)}).tree[name] for name, value in given.items()}
+
+
+_VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+
+
+def _length(arrays: Mapping[str, Any]) -> int | None:
+    """How many rows all arguments have; None if they differ."""
+    lengths = {len(array) for array in arrays.values()}
+    return lengths.pop() if len(lengths) == 1 else None
+
+
+def _analyse(
+    program: "Program", arrays: Mapping[str, Any], num_rows: int | None, *, in_batches: bool = False
+) -> Layout:
+    sites = require("marginax.model.program_sites")
+
+    def describe(num: int | None, plate: str | None) -> Any:
+        shapes = {
+            name: jax.ShapeDtypeStruct(array.shape if num is None else (num, *array.shape[1:]), array.dtype)
+            for name, array in arrays.items()
+        }
+        rows = sites.Rows(plate, num or 1)
+        return sites.describe(program.model, {**program.settings, **shapes}, rows, program.points, jax.random.key(0))
+
+    found = describe(num_rows, None)
+    if not found.of_kind("unknown"):
+        raise ValueError("the program has no continuous unknowns: there is nothing to infer")
+    plate, reason = _plate_of_rows(found, num_rows)
+    longer = None
+    if plate is not None and num_rows is not None:
+        try:
+            longer = describe(num_rows + 1, plate)
+        except (TypeError, ValueError, AssertionError, IndexError) as error:
+            plate, reason = None, f"it does not run with another number of rows ({str(error).splitlines()[0]})"
+        else:
+            reason = _why_whole(found, longer, plate)
+            plate = plate if reason is None else None
+    layout = _layout(program, arrays, found, longer, plate) if plate is not None else None
+    if layout is not None and layout.prior_sees_data:
+        layout, reason = None, "its prior depends on values of the data"
+    for name, (size, subsample) in found.plates.items():
+        if (layout is None or layout.plate != name) and subsample is not None and subsample != size:
+            raise ValueError(f"plate {name!r} subsamples, which it must not: {reason or 'it is not over the examples'}")
+    if layout is None and in_batches:
+        raise ValueError(f"data must be the arguments of the program themselves, not a source of batches: {reason}")
+    return _layout(program, arrays, found, longer, None) if layout is None else layout
+
+
+def _plate_of_rows(found: Any, num_rows: int | None) -> tuple[str | None, str | None]:
+    """The outermost plate that is as long as the data and holds the most observed sites."""
+    if num_rows is None:
+        return None, "its arguments have different numbers of rows"
+    held = {name: 0 for name, (size, _) in found.plates.items() if size == num_rows}
+    for site in found.sites:
+        if site.kind in ("observed", "factor"):
+            for name in site.plates:
+                held[name] = held[name] + 1 if name in held else 0
+    held = {name: count for name, count in held.items() if count and found.plates[name][0] == num_rows}
+    if not held:
+        return None, "it has no plate over the rows of its arguments with an observed site inside"
+    return max(held, key=lambda name: held[name]), None
+
+
+def _why_whole(found: Any, longer: Any, plate: str) -> str | None:
+    """Why the examples in a plate cannot be told apart, or None if they can."""
+    for site in found.sites:
+        inside = plate in site.plates
+        if inside and site.kind == "unknown":
+            return f"site {site.name!r} is an unknown inside the plate {plate!r}, one for each example"
+        if not inside and site.kind == "discrete":
+            return f"site {site.name!r} is summed out and shared by all examples"
+    shapes = [{site.name: site.shape for site in each.of_kind("unknown")} for each in (found, longer)]
+    if shapes[0] != shapes[1]:
+        return "its unknowns change with the number of rows"
+    return None
+
+
+def _layout(program: "Program", arrays: Mapping[str, Any], found: Any, longer: Any, plate: str | None) -> Layout:
+    """Names and shapes, and which sites need values of the data."""
+    unknowns = tuple((site.name, site.shape) for site in found.of_kind("unknown"))
+    layout = Layout(
+        arguments=tuple((n, a.shape[1:] if plate is not None else a.shape, str(a.dtype)) for n, a in arrays.items()),
+        unknowns=unknowns,
+        sites=tuple(name for name, _ in unknowns),
+        rank=found.rank,
+        plate=plate,
+        axis=0 if plate is None else found.axes[plate],
+        prior_sees_data=False,
+        has_discrete=bool(found.of_kind("discrete")),
+    )
+    names = tuple(site.name for site in found.of_kind("deterministic") if plate not in site.plates)
+    if plate is not None:
+        later = {site.name: site.shape for site in longer.of_kind("deterministic")}
+        names = tuple(s.name for s in found.of_kind("deterministic") if s.name in names and later[s.name] == s.shape)
+    bound = eqx.tree_at(lambda p: p.layout, program, layout, is_leaf=lambda node: node is None)
+    params = {name: jnp.zeros(shape) for name, shape in unknowns}
+
+    def prior_and_sites(arguments: Mapping[str, Any]) -> tuple[Array, list[Array]]:
+        traced = bound.density(params, arguments)
+        return sum(traced.prior.values(), jnp.zeros(())), [jnp.asarray(traced.sites[name]["value"]) for name in names]
+
+    prior_sees_data, sites_see_data = depends_on_values(prior_and_sites, layout.placeholders())
+    free = tuple(name for name, sees in zip(names, sites_see_data, strict=True) if not sees)
+    return replace(layout, sites=layout.sites + free, prior_sees_data=prior_sees_data)
+
+
+def depends_on_values(function: Callable[[Any], PyTree], arrays: PyTree) -> PyTree:
+    """Which results of a function depend on the values of its arrays, and not only on their shapes.
+
+    >>> depends_on_values(lambda x: (x.sum(), jnp.zeros(len(x)), 3.0 * jnp.ones_like(x)), jnp.arange(2.0))
+    (True, False, False)
+    """
+    closed, shapes = jax.make_jaxpr(function, return_shape=True)(arrays)
+    seen = set(map(id, closed.jaxpr.invars))
+    for equation in closed.jaxpr.eqns:
+        if any(id(var) in seen for var in equation.invars):
+            seen |= set(map(id, equation.outvars))
+    flags = [id(var) in seen for var in closed.jaxpr.outvars]
+    return jax.tree.unflatten(jax.tree.structure(shapes), flags)

@@ -1,0 +1,72 @@
+"""Bugs planted in programs are caught by the checks of their tests."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tests.model import test_program as checks
+
+from marginax.model import enumeration, program_sites
+
+
+class NoJacobian:
+    """The bijection of a support that forgets what it does to a density."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __call__(self, free):
+        return self.inner(free)
+
+    def inverse_shape(self, shape):
+        return self.inner.inverse_shape(shape)
+
+    def log_abs_det_jacobian(self, free, value):
+        return jnp.zeros(jnp.shape(self.inner.log_abs_det_jacobian(free, value)))
+
+
+def without_jacobian(biject_to):
+    return lambda support: NoJacobian(biject_to(support))
+
+
+class ScaledTwice(program_sites.Conditioned):
+    """The plate's own N/B stays, on top of that of the batch."""
+
+    def _process_sample(self, msg):
+        self.thinning = 1.0
+        super()._process_sample(msg)
+
+
+def best_value(factors, axis, variables):
+    """The likeliest value of a discrete site in place of all."""
+    joint = sum(factor.values for factor in factors)
+    return [enumeration.Factor(jnp.max(joint, axis=axis, keepdims=True), factors[0].plates)]
+
+
+@pytest.fixture
+def forget():
+    eqx.clear_caches()
+    jax.clear_caches()
+    yield
+    eqx.clear_caches()
+    jax.clear_caches()
+
+
+def test_a_missing_jacobian_is_caught(monkeypatch, forget):
+    monkeypatch.setattr(program_sites, "biject_to", without_jacobian(program_sites.biject_to))
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        checks.test_log_density_is_that_of_numpyro(checks.coin, {"flips": np.array([1, 0, 1, 1])})
+
+
+@pytest.mark.parametrize("model", [checks.by_subsample, checks.of_fixed_size], ids=lambda model: model.__name__)
+def test_plate_scaling_applied_twice_is_caught(monkeypatch, forget, model):
+    monkeypatch.setattr(program_sites, "Conditioned", ScaledTwice)
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        checks.test_minibatches_are_unbiased(model)
+
+
+def test_a_maximum_in_place_of_a_sum_is_caught(monkeypatch, forget):
+    monkeypatch.setattr(enumeration, "_eliminate", best_value)
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        checks.test_mixture_labels_are_summed_out()
