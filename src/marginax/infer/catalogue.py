@@ -28,8 +28,12 @@ class Entry:
 
 _listed: dict[str, tuple[int, type[AbstractMethod], tuple[str, str, str]]] = {}  # by name in files
 
+_conjugate: set[str] = set()  # names of those that are not for networks
 
-def register_method(name: str, *, gives: str, use_when: str, cost: str, order: int) -> Callable[[_M], _M]:
+
+def register_method(
+    name: str, *, gives: str, use_when: str, cost: str, order: int, conjugate: bool = False
+) -> Callable[[_M], _M]:
     """Let a method be stored in files and listed in the catalogue (class decorator).
 
     Args:
@@ -38,22 +42,25 @@ def register_method(name: str, *, gives: str, use_when: str, cost: str, order: i
         use_when: it is the right one.
         cost: with defaults.
         order: its place in the catalogue, from the cheapest to the most exact.
+        conjugate: whether it is for models with closed-form updates only, and not for networks.
     """
 
     def enter(cls: _M) -> _M:
         _listed[name] = (order, cls, (gives, use_when, cost))
+        _conjugate.update({name} if conjugate else ())
         return register(name)(cls)
 
     return enter
 
 
-def catalogue() -> tuple[Entry, ...]:
-    """Every method, from the cheapest to the most exact.
+def catalogue(*, conjugate: bool = False) -> tuple[Entry, ...]:
+    """Every method, from the cheapest to the most exact; or those that need closed-form updates.
 
-    >>> [entry.name for entry in catalogue()][:2]
-    ['MLE', 'MAP']
+    >>> [entry.name for entry in catalogue()][:2], [entry.name for entry in catalogue(conjugate=True)]
+    (['MLE', 'MAP'], ['EM', 'CoordinateAscent'])
     """
-    listed = sorted(_listed.values(), key=lambda line: line[0])
+    chosen = [line for name, line in _listed.items() if (name in _conjugate) == conjugate]
+    listed = sorted(chosen, key=lambda line: line[0])
     return tuple(Entry(cls.__name__, cls(), *words) for _, cls, words in listed)
 
 
@@ -64,9 +71,10 @@ def method_named(name: str) -> AbstractMethod:
     'DeepEnsemble'
     """
     wanted = re.sub(r"[\s_-]", "", name).lower()
-    known = {entry.name.lower(): entry.method for entry in catalogue()}
+    entries = catalogue() + catalogue(conjugate=True)
+    known = {entry.name.lower(): entry.method for entry in entries}
     if wanted not in known:
-        names = ", ".join(entry.name for entry in catalogue())
+        names = ", ".join(entry.name for entry in entries)
         raise ValueError(f"method must be an object from mx.infer, or one of {names}, got {name!r}")
     return known[wanted]
 
