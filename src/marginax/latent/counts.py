@@ -26,7 +26,7 @@ class Poissons(AbstractEmissions):
         rate: $b$; by default such that the prior's mean is that of the data.
     """
 
-    concentration: float = 1.0
+    concentration: float | Array = 1.0
     rate: float | Array | None = None
 
     def __check_init__(self):
@@ -107,7 +107,7 @@ class Categoricals(AbstractEmissions):
     """
 
     num_classes: int | None = None
-    concentration: float = 1.0
+    concentration: float | Array = 1.0
 
     def __check_init__(self):
         check_positive("concentration", self.concentration)

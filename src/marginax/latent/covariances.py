@@ -151,9 +151,9 @@ class Full(_Matrices):
     """A precision matrix for every component."""
 
     def scatter(self, x: Float[Array, "n d"], weights: Float[Array, "n k"]) -> Array:
-        num, size = x.shape
-        weighted = (weights[:, :, None] * x[:, None, :]).reshape(num, -1)
-        return (weighted.T @ x).reshape(weights.shape[1], size, size)
+        (num, size), parts = x.shape, weights.shape[1]
+        weighted = (weights[:, :, None] * x[:, None, :]).reshape(num, parts * size)
+        return (weighted.T @ x).reshape(parts, size, size)
 
     def num_squares(self, counts: Float[Array, " k"], size: int) -> Array:
         return counts

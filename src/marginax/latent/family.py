@@ -10,6 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from marginax.model.abstract import Params
@@ -86,6 +87,8 @@ class AbstractEmissions(AbstractFamily):
 
 def check_positive(name: str, value: Any) -> None:
     """Raise unless all numbers are positive and finite."""
+    if isinstance(value, Tracer):
+        return
     values = np.asarray(value)
     if not (np.all(values > 0) and np.isfinite(values).all()):
         raise ValueError(f"{name} must be > 0 and finite, got {value}")

@@ -16,6 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from marginax.files import register
@@ -39,12 +40,12 @@ class NormalWishart(eqx.Module):
 
     mean: Float[Array, " d"] = eqx.field(converter=jnp.asarray)
     scatter: Float[Array, "..."] = eqx.field(converter=jnp.asarray)
-    mean_precision: float = 1.0
-    dof: float = 1.0
+    mean_precision: float | Array = 1.0
+    dof: float | Array = 1.0
 
     def __check_init__(self):
         check_positive("mean_precision", self.mean_precision)
-        if not self.dof > (len(self.mean) - 1 if self.scatter.ndim == 2 else 0):
+        if not isinstance(self.dof, Tracer) and not self.dof > (len(self.mean) - 1 if self.scatter.ndim == 2 else 0):
             raise ValueError(f"dof must be > {len(self.mean) - 1}, the number of axes less one, got {self.dof}")
 
 
@@ -61,7 +62,7 @@ class Normals(AbstractEmissions):
 
     covariance: AbstractStructure = eqx.field(default_factory=Full, converter=as_structure)
     prior: NormalWishart | None = None
-    floor: float = 1e-6
+    floor: float | Array = 1e-6
 
     # ---- data
 

@@ -24,7 +24,7 @@ class Dirichlet(AbstractFamily):
     ([4.0, 1.0], 0.8)
     """
 
-    concentration: float | None = None
+    concentration: float | Array | None = None
 
     def __check_init__(self):
         if self.concentration is not None:
@@ -80,7 +80,7 @@ class StickBreaking(AbstractFamily):
     [0.5, 0.25, 0.25]
     """
 
-    concentration: float = 1.0
+    concentration: float | Array = 1.0
 
     def __check_init__(self):
         check_positive("concentration", self.concentration)

@@ -14,6 +14,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax.data import Batch
@@ -99,9 +100,9 @@ def posterior_draws(posterior: Any, num: int = 100) -> Params:
 
 @eqx.filter_jit
 def _expected_natural(model: AbstractConjugate, belief: PyTree) -> Natural:
-    return model.expected_natural(belief)
+    return model.expected_natural(jax.tree.map(jnp.asarray, belief))
 
 
 @eqx.filter_jit
 def _naturals(model: AbstractConjugate, params: PyTree) -> Natural:
-    return jax.vmap(model.natural)(params)
+    return jax.vmap(model.natural)(jax.tree.map(jnp.asarray, params))

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from marginax.data import DataSpec
 from marginax.files import register
@@ -49,14 +49,20 @@ class Conjugate(AbstractPosterior):
         return _draw(self.model, self.belief, jax.random.split(key, num))
 
     def starting_points(self, num: int) -> Params:
-        centre = self.model.centre(self.belief)
+        centre = _centre(self.model, self.belief)
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num, *leaf.shape)), centre)
 
     def divergence(self) -> Float[Array, ""]:
         """From the prior: what the data have taught about the parameters, in nats."""
-        return self.model.divergence(self.belief)
+        return self.model.divergence(jax.tree.map(jnp.asarray, self.belief))
 
 
 @eqx.filter_jit
-def _draw(model: AbstractConjugate, belief: Belief, keys: PRNGKeyArray) -> Params:
+def _draw(model: AbstractConjugate, belief: Belief, keys: Key[Array, " num"]) -> Params:
+    belief = jax.tree.map(jnp.asarray, belief)
     return jax.vmap(lambda key: model.draw(belief, key=key))(keys)
+
+
+@eqx.filter_jit
+def _centre(model: AbstractConjugate, belief: Belief) -> Params:
+    return model.centre(jax.tree.map(jnp.asarray, belief))
