@@ -7,8 +7,10 @@ from marginax.latent.coins import BetaBinomial, DirichletMultinomial, GammaPoiss
 from marginax.latent.counts import Categoricals, Poissons
 from marginax.latent.covariances import Diagonal, Full, Spherical, Tied
 from marginax.latent.hmm import HMM
+from marginax.latent.lda import LDA
 from marginax.latent.mixture import GaussianMixture, Mixture
 from marginax.latent.normals import Normals, NormalWishart
+from marginax.latent.pca import PCA
 from marginax.latent.simplex import Dirichlet, StickBreaking
 
 __all__ = [
@@ -21,6 +23,8 @@ __all__ = [
     "GammaPoisson",
     "GaussianMixture",
     "HMM",
+    "LDA",
+    "PCA",
     "Mixture",
     "NormalWishart",
     "Normals",

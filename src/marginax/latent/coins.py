@@ -14,11 +14,11 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from marginax.data import AbstractSource, Batch
+from marginax.data import AbstractSource, Batch, Rows
 from marginax.files import register
 from marginax.latent.counts import Poissons
 from marginax.latent.family import AbstractFamily
-from marginax.latent.queries import AbstractQueries, as_batch
+from marginax.latent.queries import AbstractQueries, as_batch, as_rows
 from marginax.latent.simplex import Dirichlet
 from marginax.model.abstract import Params
 from marginax.model.conjugate import AbstractConjugate, Expected
@@ -71,6 +71,10 @@ class AbstractCoin(AbstractConjugate):
     @abc.abstractmethod
     def check_rows(self, x: Any) -> None:
         """Raise if such data cannot be meant."""
+
+    def read(self, data: Any) -> Rows:
+        """One array of observations."""
+        return as_rows(data)
 
     def check(self, source: AbstractSource) -> None:
         self.check_rows(source.examples(source.spec.num_examples))

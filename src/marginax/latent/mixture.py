@@ -16,13 +16,13 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax._kernels.blocks import sum_of_blocks
 from marginax._keys import Key, as_key
-from marginax.data import AbstractSource, Batch
+from marginax.data import AbstractSource, Batch, Rows
 from marginax.files import register
 from marginax.latent.counts import Categoricals, Poissons
 from marginax.latent.covariances import AbstractStructure
 from marginax.latent.family import AbstractEmissions, AbstractFamily
 from marginax.latent.normals import Normals, NormalWishart
-from marginax.latent.queries import AbstractQueries, as_batch, averaged
+from marginax.latent.queries import AbstractQueries, as_batch, as_rows, averaged
 from marginax.latent.simplex import Dirichlet
 from marginax.model.abstract import Params
 from marginax.model.conjugate import AbstractConjugate, Expected, naturals, posterior_draws
@@ -107,6 +107,10 @@ class Mixture(AbstractConjugate):
 
     # ---- data
 
+    def read(self, data: Any) -> Rows:
+        """One array of observations."""
+        return as_rows(data)
+
     def check(self, source: AbstractSource) -> None:
         num = source.spec.num_examples
         if num < self.num_components:
@@ -115,8 +119,6 @@ class Mixture(AbstractConjugate):
 
     def check_rows(self, x: Any) -> None:
         """Raise if such rows cannot come from the components."""
-        if not hasattr(x, "ndim"):
-            raise TypeError(f"data must be one array of observations for a mixture, got {type(x).__name__}")
         self.emissions.check(np.asarray(x), name="data")
 
     def adapted_to(self, source: AbstractSource) -> "Mixture":

@@ -10,7 +10,8 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, PyTree
 
-from marginax.data import Batch
+from marginax.data import Batch, Rows
+from marginax.data.arrays import as_numeric
 from marginax.model.conjugate import AbstractConjugate, posterior_draws
 from marginax.posterior import AbstractPosterior
 
@@ -32,6 +33,11 @@ class AbstractQueries:
         """
         model: Any = self.posterior.model
         return np.asarray(_log_likelihood(model, posterior_draws(self.posterior), as_batch(model, data)))
+
+
+def as_rows(data: Any) -> Rows:
+    """One array, or nested lists, of observations."""
+    return data if isinstance(data, Rows) else Rows(as_numeric(data, name="data"))
 
 
 def as_batch(model: Any, data: Any) -> Batch:
