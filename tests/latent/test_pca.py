@@ -61,9 +61,9 @@ def test_likelihood_and_bound_are_those_of_the_normal_distribution():
 @pytest.mark.parametrize("outcome", ["normal", pytest.param("binary", marks=pytest.mark.slow)])
 def test_planted_subspaces_are_found_and_the_bound_rises(outcome):
     with jax.enable_x64(True):
-        loadings, x = planted(300) if outcome == "normal" else planted(1500, size=20, noise=0.0)
+        loadings, x = planted(300) if outcome == "normal" else planted(2000, size=40, noise=0.0)
         if outcome == "binary":
-            x = (np.random.default_rng(2).random(x.shape) < 1 / (1 + np.exp(-(x - 3.0)))).astype(float)
+            x = (np.random.default_rng(2).random(x.shape) < 1 / (1 + np.exp(0.5 * (3.0 - x)))).astype(float)
         pca = mx.fit(PCA(2, outcome), x, mx.infer.CoordinateAscent(200, tolerance=1e-9), key=0, progress=False)
         assert angle(pca.loadings(), loadings) < (3 if outcome == "normal" else 8)
         assert np.diff(pca.record.info["iterate"]["elbo"], axis=1).min() > -1e-6 * len(x)
