@@ -3,6 +3,7 @@
 import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -62,18 +63,19 @@ def news(folder, num):
 @pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [None, 256])
 def test_held_out_perplexity_is_not_above_that_of_scikit_learn(data_dir, batch_size):
-    """The same number of topics and passes, and the same measure for both: ours, of either's topics."""
+    """Over four seeds, the same number of topics and passes, and the same measure for both: ours, of either's topics."""
     from sklearn.decomposition import LatentDirichletAllocation
 
-    train, test = news(data_dir, 2000)
-    passes, num_topics = 5, 20
+    train, test = news(data_dir, 1500)
+    passes, num_topics, ours, theirs = 5, 20, [], []
     options = {"learning_method": "batch"} if batch_size is None else {"learning_method": "online", "batch_size": 256}
-    peer = LatentDirichletAllocation(num_topics, max_iter=passes, random_state=0, **options).fit(train)
     num_steps = passes if batch_size is None else passes * -(-len(train) // batch_size)
     method = mx.infer.CoordinateAscent(num_steps, tolerance=0.0, batch_size=batch_size, delay=10.0)
-    lda = mx.fit(LDA(num_topics), train, method, key=0, progress=False)
-    params = LDA(num_topics).topics_prior.maximise(jax.numpy.asarray(peer.components_, jax.numpy.float32))
-    theirs = mx.posterior.Draws(model=LDA(num_topics), params=params[None, None])
-    ours, peers = lda.perplexity(test), theirs.perplexity(test)
-    print(f"batch_size {batch_size}: perplexity {ours:.0f}, scikit-learn {peers:.0f}")
-    assert ours < 1.01 * peers
+    model = LDA(num_topics)
+    for seed in range(4):
+        peer = LatentDirichletAllocation(num_topics, max_iter=passes, random_state=seed, **options).fit(train)
+        params = model.topics_prior.maximise(jnp.asarray(peer.components_, jnp.float32))
+        theirs.append(mx.posterior.Draws(model=model, params=params[None, None]).perplexity(test))
+        ours.append(mx.fit(model, train, method, key=seed, progress=False).perplexity(test))
+    print(f"batch_size {batch_size}: perplexity {np.round(ours)}, scikit-learn {np.round(theirs)}")
+    assert np.mean(ours) <= np.mean(theirs)

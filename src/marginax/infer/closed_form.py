@@ -91,6 +91,12 @@ class AbstractClosedForm(AbstractMethod):
     def update(self, model: AbstractConjugate, statistics: Statistics) -> PyTree:
         """Parameters, or a belief about them, from statistics."""
 
+    def last_update(self, model: AbstractModel, state: ClosedFormState) -> tuple[PyTree, np.ndarray]:
+        """Of the best chain, and the objectives of all: one more update costs nothing, and raises the objective."""
+        statistics, objectives = best_chain(state)
+        params = eqx.filter_jit(self.update)(conjugate_model(model, self), statistics)
+        return jax.tree.map(np.asarray, params), objectives
+
     @abc.abstractmethod
     def natural(self, model: AbstractConjugate, params: PyTree) -> Natural:
         """Natural parameters for the next E step."""
@@ -158,8 +164,8 @@ def conjugate_model(model: Any, method: Any) -> AbstractConjugate:
     return model
 
 
-def best_chain(state: ClosedFormState) -> tuple[PyTree, np.ndarray]:
-    """Parameters of the chain with the highest objective, and the objectives of all."""
+def best_chain(state: ClosedFormState) -> tuple[Statistics, np.ndarray]:
+    """Statistics of the chain with the highest objective, and the objectives of all."""
     objectives = np.asarray(state.objective, np.float64)
     best = int(np.argmax(objectives))
-    return jax.tree.map(lambda leaf: np.asarray(leaf[best]), state.params), objectives
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf[best]), state.statistics), objectives

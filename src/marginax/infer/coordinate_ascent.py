@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from marginax.infer.catalogue import register_method
-from marginax.infer.closed_form import AbstractClosedForm, ClosedFormState, best_chain, conjugate_model
+from marginax.infer.closed_form import AbstractClosedForm, ClosedFormState, conjugate_model
 from marginax.infer.method import Infos
 from marginax.model import AbstractModel
 from marginax.model.conjugate import AbstractConjugate, Natural, Statistics
@@ -63,5 +63,5 @@ class CoordinateAscent(AbstractClosedForm):
 
     def posterior(self, model: AbstractModel, state: ClosedFormState, draws: Any, infos: Infos) -> AbstractPosterior:
         """The restart with the highest bound."""
-        belief, elbos = best_chain(state)
+        belief, elbos = self.last_update(model, state)
         return Conjugate(conjugate_model(model, self), belief, elbos.max(), elbos)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from marginax.infer.catalogue import register_method
-from marginax.infer.closed_form import AbstractClosedForm, ClosedFormState, best_chain
+from marginax.infer.closed_form import AbstractClosedForm, ClosedFormState
 from marginax.infer.method import Infos
 from marginax.model import AbstractModel
 from marginax.model.conjugate import AbstractConjugate, Natural, Statistics
@@ -63,5 +63,5 @@ class EM(AbstractClosedForm):
 
     def posterior(self, model: AbstractModel, state: ClosedFormState, draws: Any, infos: Infos) -> AbstractPosterior:
         """The most likely of the restarts."""
-        params, _ = best_chain(state)
+        params, _ = self.last_update(model, state)
         return Draws(model=model, params=jax.tree.map(lambda leaf: leaf[None, None], params))

@@ -32,7 +32,7 @@ from marginax.model.conjugate import AbstractConjugate, Expected, naturals
 
 _MOST_DOCUMENTS = 4096  # for a first guess
 _MOST_SWEEPS = 100
-_CHANGE = 1e-3  # of a proportion's count, on average, below which a document has settled
+_CHANGE = 1e-3  # of a proportion's count, on average, below which documents have settled
 _SMALL = 1e-30
 
 
@@ -123,7 +123,7 @@ class LDA(AbstractConjugate):
     def seed(self, batch: Batch, *, key: PRNGKeyArray) -> PyTree:
         """Random topics near the words that all documents have."""
         counts = jnp.asarray(batch.data, jax.dtypes.canonicalize_dtype(float))
-        noise = jnp.exp(log_gamma(key, jnp.full((self.num_topics, counts.shape[1]), 100.0, counts.dtype))) / 100.0
+        noise = jnp.exp(log_gamma(key, jnp.full((self.num_topics, counts.shape[1]), 10.0, counts.dtype))) / 10.0
         return noise * jnp.sum(counts) / (self.num_topics * counts.shape[1])
 
     # ---- the density
@@ -165,13 +165,12 @@ class LDA(AbstractConjugate):
             belief, _, step = carry
             shares = jnp.exp(self.proportions_prior.expected_natural(belief))
             new = prior + shares * ((counts / (shares @ words + _SMALL)) @ words.T)
-            return new, jnp.max(jnp.mean(jnp.abs(new - belief), 1)), step + 1
+            return new, jnp.mean(jnp.abs(new - belief)), step + 1
 
         def moves(carry: tuple[Array, Array, Array]) -> Array:
             return (carry[1] > _CHANGE) & (carry[2] < _MOST_SWEEPS)
 
-        start = prior + jnp.sum(counts, 1, keepdims=True) / self.num_topics
-        start = jnp.broadcast_to(start, (len(counts), self.num_topics))
+        start = jnp.ones((len(counts), self.num_topics), words.dtype)
         return jax.lax.while_loop(moves, sweep, (start, jnp.asarray(jnp.inf, words.dtype), jnp.asarray(0)))[0]
 
     # ---- closed form
