@@ -3,8 +3,8 @@
     make bench NAME=mixture
     make bench NAME="mixture --rows 10000 --steps 20"
 
-Both start from the same responsibilities and have the same priors, so that a step of one is a step of the other; what counts is
-the time to the bound that scikit-learn has after its last step. Ours is timed with and without its compilation.
+Both start from the same clusters and have the same priors, and a step of one does what a step of the other does; what
+counts is the time to the bound that scikit-learn has after its last step. Ours is timed with compilation and without.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def scikit_learn(x: np.ndarray, start: np.ndarray, num_steps: int) -> tuple[floa
     from sklearn.mixture import BayesianGaussianMixture
 
     class Started(BayesianGaussianMixture):
-        def _initialize_parameters(self, X: Any, random_state: Any, **options: Any) -> None:  # noqa: N803
+        def _initialize_parameters(self, X: Any, random_state: Any, **options: Any) -> None:
             self._initialize(X, start.astype(X.dtype))
 
     mixture = Started(
@@ -90,7 +90,10 @@ def marginax(x: np.ndarray, start: np.ndarray, num_steps: int, repeats: int) -> 
     prior = mx.latent.NormalWishart(x.mean(0), np.cov(x.T), 1.0, float(SIZE))
     model = mx.latent.GaussianMixture(NUM_COMPONENTS, prior=prior)
     rows = jnp.asarray(x, jnp.float32)
-    statistics = {"weights": start.sum(0), "emissions": model.emissions.statistics(rows, jnp.asarray(start, jnp.float32))}
+    statistics = {
+        "weights": start.sum(0),
+        "emissions": model.emissions.statistics(rows, jnp.asarray(start, jnp.float32)),
+    }
     params = model.maximise({**statistics, "weights": jnp.asarray(statistics["weights"], jnp.float32)})
     method = mx.infer.CoordinateAscent(num_steps, tolerance=0.0)
     seconds, reached = [], 0.0

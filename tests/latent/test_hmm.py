@@ -19,7 +19,11 @@ from marginax.latent.hmm import as_sequences
 def chain(num_steps=5, num_states=3, length=None, seed=0):
     """Weights that do not sum to one, as expectations of logarithms do not."""
     rng = np.random.default_rng(seed)
-    parts = rng.normal(size=num_states), rng.normal(size=(num_states, num_states)), rng.normal(size=(num_steps, num_states))
+    parts = (
+        rng.normal(size=num_states),
+        rng.normal(size=(num_states, num_states)),
+        rng.normal(size=(num_steps, num_states)),
+    )
     return Chain(*map(jnp.asarray, parts), jnp.asarray(num_steps if length is None else length))
 
 

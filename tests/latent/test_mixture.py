@@ -79,7 +79,7 @@ def test_em_equals_scikit_learn(structure):
 class FromResponsibilities(BayesianGaussianMixture):
     """Theirs, started where ours starts."""
 
-    def _initialize_parameters(self, X, random_state, **options):  # noqa: N803
+    def _initialize_parameters(self, X, random_state, **options):
         self._initialize(X, self.start)
 
 
@@ -133,7 +133,9 @@ def test_the_bound_of_one_component_is_the_evidence(structure):
                 law = multivariate_t(belief["means"], belief["scatter"] * grow / dof, dof)
                 evidence += law.logpdf(x[i])
             elif structure == "spherical":
-                law = multivariate_t(belief["means"], np.eye(2) * belief["scatter"] * grow / belief["dof"], belief["dof"])
+                law = multivariate_t(
+                    belief["means"], np.eye(2) * belief["scatter"] * grow / belief["dof"], belief["dof"]
+                )
                 evidence += law.logpdf(x[i])
             else:
                 for d in range(2):
@@ -205,7 +207,9 @@ def data_of(kind, num=30):
     return rng.poisson(4.0, size=(num, 2)) if kind == "poisson" else rng.integers(0, 3, size=num)
 
 
-@pytest.mark.parametrize("name", ["diagonal", *(pytest.param(n, marks=pytest.mark.slow) for n in FAMILIES if n != "diagonal")])
+@pytest.mark.parametrize(
+    "name", ["diagonal", *(pytest.param(n, marks=pytest.mark.slow) for n in FAMILIES if n != "diagonal")]
+)
 def test_divergence_is_that_of_draws_under_the_density(name):
     """KL(q || p) = E_q[log q - log p], with log q the prior plus the log density of the complete data."""
     with jax.enable_x64(True):
@@ -289,9 +293,9 @@ def test_nuts_agrees_with_the_bound_where_labels_are_certain():
     x = np.concatenate([np.random.default_rng(0).normal(size=(40, 1)) + m for m in (-20.0, 20.0)])
     model = GaussianMixture(2, "spherical")
     exact = mx.fit(model, x, mx.infer.CoordinateAscent(), key=0, progress=False)
-    draws = mx.fit(
-        model, x, mx.infer.NUTS(200, 400), init=exact, num_chains=2, key=0, progress=False
-    ).params["emissions"]["means"]
+    draws = mx.fit(model, x, mx.infer.NUTS(200, 400), init=exact, num_chains=2, key=0, progress=False).params[
+        "emissions"
+    ]["means"]
     there = np.sort(np.asarray(draws).reshape(-1, 2), axis=1)
     belief = exact.belief["emissions"]
     wanted = np.sort(belief["means"][:, 0])
@@ -337,7 +341,13 @@ def test_the_size_with_the_best_bound_is_the_planted_one():
 def test_posteriors_are_saved_and_runs_resumed(tmp_path):
     x = clusters(30)
     posterior = mx.fit(
-        GaussianMixture(2), x, mx.infer.CoordinateAscent(20), key=0, num_chains=2, directory=tmp_path / "run", progress=False
+        GaussianMixture(2),
+        x,
+        mx.infer.CoordinateAscent(20),
+        key=0,
+        num_chains=2,
+        directory=tmp_path / "run",
+        progress=False,
     )
     again = mx.load(tmp_path / "run")
     np.testing.assert_array_equal(again.responsibilities(x), posterior.responsibilities(x))
@@ -365,5 +375,5 @@ def test_mistakes_are_named(build, x, text):
 
 
 def test_methods_in_closed_form_refuse_other_models():
-    with pytest.raises(TypeError, match="EM needs a model with closed-form updates, such as mx.latent"):
+    with pytest.raises(TypeError, match=r"EM needs a model with closed-form updates, such as mx\.latent"):
         mx.fit(mx.Density(lambda w: -(w**2), 0.0), None, mx.infer.EM(), key=0)

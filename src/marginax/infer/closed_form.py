@@ -6,8 +6,8 @@ it. On all data the new statistics replace the old ones. On minibatches, scaled 
 $S \leftarrow (1 - \rho_t) S + \rho_t \frac NB \sum_{i \in \text{batch}} E[t(x_i, z_i)], \quad
 \rho_t = (t + \tau)^{-\kappa},$
 
-which is stochastic EM (Cappé & Moulines, 2009) and stochastic variational inference (Hoffman et al., 2013): with natural
-parameters that are a sum of prior and statistics, an average of the latter is a natural gradient step.
+which is stochastic EM (Cappé & Moulines, 2009) and stochastic variational inference (Hoffman et al., 2013): with
+natural parameters that are a sum of prior and statistics, an average of the latter is a natural gradient step.
 """
 
 import abc

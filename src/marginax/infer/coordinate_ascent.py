@@ -10,7 +10,6 @@ the evidence is what the two factors cannot say about each other. Bounds of mode
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from marginax.infer.catalogue import register_method
@@ -22,7 +21,7 @@ from marginax.posterior import AbstractPosterior, Conjugate
 
 
 class CoordinateAscentInfo(eqx.Module):
-    """The bound, and its parts: expected log density of the data, less the divergence of all beliefs from their prior."""
+    """The bound, and its parts: expected log density of the data, less the divergence of beliefs from their prior."""
 
     elbo: Array
     reconstruction: Array

@@ -1,4 +1,4 @@
-r"""Expectation-maximisation (Dempster, Laird & Rubin, 1977): the most likely parameters of a model with unobserved parts.
+r"""Expectation-maximisation (Dempster, Laird & Rubin, 1977): the most likely parameters where parts are unobserved.
 
 $\theta \leftarrow \arg\max_{\theta'} \sum_i E_{z \sim p(z \mid x_i, \theta)} [\log p(x_i, z \mid \theta')]$
 

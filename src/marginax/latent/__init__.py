@@ -14,6 +14,9 @@ from marginax.latent.pca import PCA
 from marginax.latent.simplex import Dirichlet, StickBreaking
 
 __all__ = [
+    "HMM",
+    "LDA",
+    "PCA",
     "BetaBinomial",
     "Categoricals",
     "Diagonal",
@@ -22,9 +25,6 @@ __all__ = [
     "Full",
     "GammaPoisson",
     "GaussianMixture",
-    "HMM",
-    "LDA",
-    "PCA",
     "Mixture",
     "NormalWishart",
     "Normals",

@@ -1,8 +1,11 @@
 r"""Sums, maxima and draws over the paths of a Markov chain with a finite number of states.
 
-A path $z_1, \dots, z_T$ has log weight $\log \pi_{z_1} + \sum_t \log A_{z_{t-1} z_t} + \sum_t \ell_t(z_t)$. Weights need not sum to
-one, as expectations of logarithms do not. Messages are scaled to sum to one at every step (Rabiner, 1989). Steps at or
-after the length of a sequence change nothing.
+A path $z_1, \dots, z_T$ has log weight
+
+$\log \pi_{z_1} + \sum_{t>1} \log A_{z_{t-1} z_t} + \sum_t \ell_t(z_t).$
+
+Weights need not sum to one, as expectations of logarithms do not. Messages are scaled to sum to one at every step
+(Rabiner, 1989). Steps at or after the length of a sequence change nothing.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,7 @@
 r"""Coins, counters and dice: nothing is unobserved but the chance itself, so the posterior is exact.
 
-The bound that `mx.infer.CoordinateAscent` reaches in its first step is the evidence, and averages over the posterior are
-in closed form. Many groups (coins) can be fitted at once; they are independent.
+The bound that `mx.infer.CoordinateAscent` reaches in its first step is the evidence, and so averages over the posterior
+are in closed form.
 """
 
 import abc
@@ -89,7 +89,9 @@ class AbstractCoin(AbstractConjugate):
 
     def log_likelihood(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, " b"]:
         natural = self.natural(params)
-        return self.log_base(batch.data) + jax.vmap(lambda x: self.log_complete(natural, self.statistics(x)))(batch.data)
+        return self.log_base(batch.data) + jax.vmap(lambda x: self.log_complete(natural, self.statistics(x)))(
+            batch.data
+        )
 
     def log_normaliser(self, statistics: PyTree) -> Float[Array, ""]:
         """Log evidence of data with these statistics, but for what has no parameters in it."""
@@ -131,7 +133,7 @@ class AbstractCoin(AbstractConjugate):
 
 @register("latent/dirichlet_multinomial")
 class DirichletMultinomial(AbstractCoin):
-    r"""$p \sim \text{Dirichlet}(\alpha)$ and counts $x_i \sim \text{Multinomial}(n_i, p)$; rows are (counts of every class).
+    r"""$p \sim \text{Dirichlet}(\alpha)$ and $x_i \sim \text{Multinomial}(n_i, p)$; rows are counts of all classes.
 
     Args:
         concentration: $\alpha$, a number or one for each class.
@@ -212,7 +214,7 @@ class BetaBinomial(AbstractCoin):
 
 @register("latent/gamma_poisson")
 class GammaPoisson(AbstractCoin):
-    r"""$\lambda_d \sim \text{Gamma}(a, b)$ and $x_{id} \sim \text{Poisson}(\lambda_d)$; rows are counts, a column for each rate.
+    r"""$\lambda_d \sim \text{Gamma}(a, b)$ and $x_{id} \sim \text{Poisson}(\lambda_d)$; a column for each rate.
 
     Args:
         concentration: $a$, events that the prior is worth.

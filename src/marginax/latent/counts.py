@@ -42,7 +42,9 @@ class Poissons(AbstractEmissions):
         if self.rate is not None:
             return self
         mean = np.maximum(np.asarray(x, np.float64).mean(0), 1e-3)
-        return Poissons(self.concentration, jnp.asarray(self.concentration / mean, jax.dtypes.canonicalize_dtype(float)))
+        return Poissons(
+            self.concentration, jnp.asarray(self.concentration / mean, jax.dtypes.canonicalize_dtype(float))
+        )
 
     def log_density(self, natural: dict[str, Array], x: Array) -> Float[Array, "n k"]:
         x = jnp.asarray(x, natural["logs"].dtype)
@@ -59,7 +61,10 @@ class Poissons(AbstractEmissions):
 
     def conjugate(self, statistics: dict[str, Array]) -> dict[str, Array]:
         concentration = self.concentration + statistics["total"]
-        return {"concentration": concentration, "rate": self._known + statistics["count"][:, None] + 0.0 * concentration}
+        return {
+            "concentration": concentration,
+            "rate": self._known + statistics["count"][:, None] + 0.0 * concentration,
+        }
 
     def maximise(self, statistics: dict[str, Array]) -> Float[Array, "k d"]:
         small = tiny(statistics["total"].dtype)

@@ -1,8 +1,8 @@
 r"""How the precisions of K normal distributions are tied: their conjugate laws, and their unconstrained coordinates.
 
 A precision matrix has a Wishart law with density $\propto |\Lambda|^{(\nu - D - 1)/2} \exp(-\tfrac12 tr(V \Lambda))$, a
-precision a gamma law with $\lambda \sim \text{Gamma}(\nu / 2, V / 2)$: $\nu$ counts observations, V is their scatter. A root
-L has $L L^\top = \Lambda$, or is the square root of $\lambda$.
+precision a gamma law with $\lambda \sim \text{Gamma}(\nu / 2, V / 2)$: $\nu$ counts observations, V is their
+scatter. A root L has $L L^\top = \Lambda$, or is the square root of $\lambda$.
 """
 
 import abc

@@ -128,8 +128,8 @@ class HMM(AbstractConjugate):
 
     num_states: int
     emissions: AbstractEmissions
-    initial_prior: AbstractFamily
-    transitions_prior: AbstractFamily
+    initial_prior: Dirichlet
+    transitions_prior: Dirichlet
 
     queries: ClassVar[type] = HMMQueries
 

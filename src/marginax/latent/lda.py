@@ -1,11 +1,12 @@
-r"""Latent Dirichlet allocation (Blei, Ng & Jordan, 2003): documents are mixtures of topics, topics are mixtures of words.
+r"""Latent Dirichlet allocation (Blei, Ng & Jordan, 2003): documents are mixtures of topics, topics of words.
 
 $\beta_k \sim \text{Dirichlet}(\eta), \quad \theta_i \sim \text{Dirichlet}(\alpha), \quad
 z_{in} \sim \theta_i, \quad w_{in} \sim \beta_{z_{in}}$
 
-The topics of words are summed out; the proportions $\theta_i$ of a document have a Dirichlet belief $\gamma_i$ of their own,
+The topics of words are summed out; the proportions of a document have a Dirichlet belief $\gamma_i$ of their own,
 
-$\gamma_{ik} = \alpha + e^{E \log \theta_{ik}} \sum_w c_{iw} \frac{e^{E \log \beta_{kw}}}{\sum_j e^{E \log \theta_{ij} + E \log \beta_{jw}}},$
+$\gamma_{ik} = \alpha + s_{ik} \sum_w c_{iw} \frac{b_{kw}}{\sum_j s_{ij} b_{jw}}, \quad
+s = e^{E \log \theta}, \; b = e^{E \log \beta},$
 
 repeated until it stays. Documents are rows of counts, so that all of it is products of matrices.
 """
@@ -73,8 +74,8 @@ class LDA(AbstractConjugate):
     """Topics of documents that are rows of word counts.
 
     The log likelihood of a document is a bound, the proportions of its topics having a belief of their own. Posteriors
-    have `topics`, `proportions`, `perplexity` and `log_likelihood`. `mx.infer.CoordinateAscent(batch_size=...)` is online
-    variational Bayes (Hoffman, Blei & Bach, 2010).
+    have `topics`, `proportions`, `perplexity` and `log_likelihood`. `mx.infer.CoordinateAscent(batch_size=...)` is
+    online variational Bayes (Hoffman, Blei & Bach, 2010).
 
     Args:
         num_topics: K.

@@ -66,7 +66,9 @@ class MixtureQueries(AbstractQueries):
         model: Any = self.posterior.model
         for_params, for_data = jax.random.split(as_key(key))
         params = self.posterior.sample_params(num, key=for_params)
-        return np.asarray(jax.vmap(lambda p, k: model.simulate(p, 1, key=k)[1][0])(params, jax.random.split(for_data, num)))
+        return np.asarray(
+            jax.vmap(lambda p, k: model.simulate(p, 1, key=k)[1][0])(params, jax.random.split(for_data, num))
+        )
 
 
 def _weights(params: PyTree, model: Any) -> Array:
@@ -199,7 +201,7 @@ class Mixture(AbstractConjugate):
         return {"weights": self.weights_prior, "emissions": self.emissions}
 
 
-def GaussianMixture(  # noqa: N802
+def GaussianMixture(
     num_components: int,
     covariance: str | AbstractStructure = "full",
     weights: AbstractFamily | None = None,

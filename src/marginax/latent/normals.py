@@ -1,7 +1,8 @@
 r"""Normal distributions with unknown means and precisions, K at once.
 
-$\mu_k \mid \Lambda_k \sim N(m_0, (\beta_0 \Lambda_k)^{-1})$ and $\Lambda_k \sim \text{Wishart}$ (or gamma) with $\nu_0$ degrees of
-freedom and scatter $V_0$ (Bishop, 2006, section 10.2). Given counts $N_k$, sums $s_k$ and scatters $Q_k$ about $m_0$,
+$\mu_k \mid \Lambda_k \sim N(m_0, (\beta_0 \Lambda_k)^{-1})$ and $\Lambda_k$ has a Wishart (or gamma) law with $\nu_0$
+degrees of freedom and scatter $V_0$ (Bishop, 2006, section 10.2). Given counts $N_k$, sums $s_k$ and scatters $Q_k$ about
+$m_0$,
 
 $\beta_k = \beta_0 + N_k, \quad m_k = m_0 + s_k / \beta_k, \quad \nu_k = \nu_0 + N_k, \quad
 V_k = V_0 + Q_k - \beta_k (m_k - m_0)(m_k - m_0)^\top.$
@@ -96,9 +97,7 @@ class Normals(AbstractEmissions):
         x = self._centred(x)
         return {"count": jnp.sum(weights, 0), "total": weights.T @ x, "scatter": self.covariance.scatter(x, weights)}
 
-    def simulate(
-        self, params: dict[str, Array], labels: Int[Array, " n"], *, key: PRNGKeyArray
-    ) -> Float[Array, "n d"]:
+    def simulate(self, params: dict[str, Array], labels: Int[Array, " n"], *, key: PRNGKeyArray) -> Float[Array, "n d"]:
         size = params["means"].shape[1]
         root = self.covariance.unpack(params["precisions"], size)
         covariances = self.covariance.covariances(root, len(params["means"]), size)

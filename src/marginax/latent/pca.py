@@ -1,12 +1,14 @@
 r"""Probabilistic principal components (Tipping & Bishop, 1999), with missing entries, and their binary relative.
 
-$z_i \sim N(0, I_q), \quad x_{id} \mid z_i \sim N(w_d^\top z_i + b_d, 1/\tau)$ or $\text{Bernoulli}(\sigma(w_d^\top z_i + b_d))$
+$z_i \sim N(0, I_q), \quad \eta_{id} = w_d^\top z_i + b_d, \quad x_{id} \sim N(\eta_{id}, 1/\tau)$ or
+$\text{Bernoulli}(\sigma(\eta_{id}))$
 
-With $\tilde w_d = (w_d, b_d)$, $\tilde z = (z, 1)$ and the prior $\tilde w_d \mid \tau \sim N(0, (\tau P_0)^{-1})$, $\tau \sim \text{Gamma}(a_0, b_0)$,
-every column is a regression on factors that are themselves unknown. For binary entries the logistic function is bounded by
-a normal one (Jaakkola & Jordan, 2000),
+With $(w_d, b_d) \mid \tau \sim N(0, (\tau P_0)^{-1})$ and $\tau \sim \text{Gamma}(a_0, b_0)$ every column is a
+regression on factors that are themselves unknown. For binary entries the logistic function is bounded by a normal one (Jaakkola &
+Jordan, 2000),
 
-$\log \sigma(\eta) \ge \log \sigma(\xi) + (\eta - \xi)/2 - \lambda(\xi)(\eta^2 - \xi^2), \quad \lambda(\xi) = \tanh(\xi/2) / 4\xi,$
+$\log \sigma(\eta) \ge \log \sigma(\xi) + (\eta - \xi)/2 - \lambda(\xi)(\eta^2 - \xi^2), \quad
+\lambda(\xi) = \tanh(\xi/2) / 4\xi,$
 
 so that an entry counts as an observation of precision $2\lambda(\xi)$, with $\xi^2 = E \eta^2$, and $\tau = 1$.
 """
@@ -84,8 +86,8 @@ def _imputed(model: "PCA", params: Params, rows: PyTree, keys: KeyOf[Array, " nu
 class PCA(AbstractConjugate):
     """Rows that are linear in a few factors; entries may be missing, numbers with normal noise or binary.
 
-    Data are an array (n, columns), or a dict with "x" and "mask", which is False where an entry is missing. Posteriors have
-    `factors`, `loadings`, `impute` and `log_likelihood` (for binary entries a bound).
+    Data are an array (n, columns), or a dict with "x" and "mask", which is False where an entry is missing. Posteriors
+    have `factors`, `loadings`, `impute` and `log_likelihood` (for binary entries a bound).
 
     Args:
         num_factors: q.
@@ -159,7 +161,9 @@ class PCA(AbstractConjugate):
         self.check_rows(rows)
         num, size = rows["x"].shape
         if self.num_factors > min(num, size):
-            raise ValueError(f"num_factors must be at most {min(num, size)} for data {num} x {size}, got {self.num_factors}")
+            raise ValueError(
+                f"num_factors must be at most {min(num, size)} for data {num} x {size}, got {self.num_factors}"
+            )
 
     def check_rows(self, rows: Any) -> None:
         """Raise if these cannot be the entries."""

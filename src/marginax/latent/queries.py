@@ -27,9 +27,9 @@ class AbstractQueries:
     posterior: AbstractPosterior
 
     def log_likelihood(self, data: Any) -> np.ndarray:
-        r"""Log density of each example of new data, averaged over the posterior: $\\log \\frac1S \\sum_s p(x \\mid \\theta_s)$.
+        r"""Log density of each example of new data: $\log \frac1S \sum_s p(x \mid \theta_s)$.
 
-        Over all draws, or 100 of a continuous posterior.
+        The average is over all draws, or 100 of a continuous posterior.
         """
         model: Any = self.posterior.model
         return np.asarray(_log_likelihood(model, posterior_draws(self.posterior), as_batch(model, data)))
