@@ -1,8 +1,8 @@
 r"""Normal distributions with unknown means and precisions, K at once.
 
 $\mu_k \mid \Lambda_k \sim N(m_0, (\beta_0 \Lambda_k)^{-1})$ and $\Lambda_k$ has a Wishart (or gamma) law with $\nu_0$
-degrees of freedom and scatter $V_0$ (Bishop, 2006, section 10.2). Given counts $N_k$, sums $s_k$ and scatters $Q_k$ about
-$m_0$,
+degrees of freedom and scatter $V_0$ (Bishop, 2006, section 10.2). Given counts $N_k$, sums $s_k$ and scatters $Q_k$
+about $m_0$,
 
 $\beta_k = \beta_0 + N_k, \quad m_k = m_0 + s_k / \beta_k, \quad \nu_k = \nu_0 + N_k, \quad
 V_k = V_0 + Q_k - \beta_k (m_k - m_0)(m_k - m_0)^\top.$

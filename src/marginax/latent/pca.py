@@ -4,8 +4,8 @@ $z_i \sim N(0, I_q), \quad \eta_{id} = w_d^\top z_i + b_d, \quad x_{id} \sim N(\
 $\text{Bernoulli}(\sigma(\eta_{id}))$
 
 With $(w_d, b_d) \mid \tau \sim N(0, (\tau P_0)^{-1})$ and $\tau \sim \text{Gamma}(a_0, b_0)$ every column is a
-regression on factors that are themselves unknown. For binary entries the logistic function is bounded by a normal one (Jaakkola &
-Jordan, 2000),
+regression on factors that are themselves unknown. For binary entries the logistic function is bounded by a normal one
+(Jaakkola & Jordan, 2000),
 
 $\log \sigma(\eta) \ge \log \sigma(\xi) + (\eta - \xi)/2 - \lambda(\xi)(\eta^2 - \xi^2), \quad
 \lambda(\xi) = \tanh(\xi/2) / 4\xi,$
