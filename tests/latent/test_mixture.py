@@ -304,6 +304,21 @@ def test_nuts_agrees_with_the_bound_where_labels_are_certain():
     np.testing.assert_allclose(there.std(0), scale, rtol=0.25)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "method",
+    [mx.infer.MAP(num_epochs=1000, batch_size=None), mx.infer.VI(num_epochs=1000, batch_size=None)],
+    ids=lambda method: type(method).__name__,
+)
+def test_methods_for_any_density_end_near_the_planted_components(method):
+    x = np.concatenate([np.random.default_rng(0).normal(size=(40, 2)) + m for m in (-4.0, 4.0)])
+    for model, data in ((GaussianMixture(2), x), (mx.latent.HMM(2), x.reshape(8, 10, 2))):
+        posterior = mx.fit(model, data, method, key=0, progress=False)
+        means = np.sort(posterior.components()["means"], axis=0)
+        np.testing.assert_allclose(means, [[-4.0, -4.0], [4.0, 4.0]], atol=0.7)
+        assert np.isfinite(posterior.log_likelihood(data)).all()
+
+
 def test_restarts_are_chains_and_the_best_is_taken():
     x = clusters(60, seed=4)
     posterior = mx.fit(GaussianMixture(6), x, mx.infer.CoordinateAscent(50), num_chains=4, key=0, progress=False)

@@ -41,6 +41,7 @@ class CoordinateAscent(AbstractClosedForm):
 
     Takes what every `AbstractClosedForm` takes.
 
+    >>> import jax.numpy as jnp
     >>> import marginax as mx
     >>> x = jnp.concatenate([jnp.linspace(-5, -4, 20), jnp.linspace(4, 6, 40)])[:, None]
     >>> mix = mx.fit(mx.latent.GaussianMixture(5), x, mx.infer.CoordinateAscent(), key=0)

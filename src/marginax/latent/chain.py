@@ -38,7 +38,7 @@ def smooth(chain: Chain) -> Smoothed:
     >>> even = jnp.log(jnp.full((2, 2), 0.5))
     >>> chain = Chain(even[0], even, jnp.log(jnp.array([[0.9, 0.1], [0.5, 0.5]])), jnp.asarray(2))
     >>> smooth(chain).states.round(2).tolist()
-    [[0.8999999761581421, 0.10000000149011612], [0.5, 0.5]]
+    [[0.90, 0.10], [0.50, 0.50]]
     """
     log_total, filtered, observed = _forward(chain)
     transition = jnp.exp(chain.log_transition)

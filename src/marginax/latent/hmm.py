@@ -20,7 +20,7 @@ from marginax.data import AbstractSource, Batch, Rows
 from marginax.files import register
 from marginax.latent.chain import Chain, draw_path, log_total, most_probable, smooth
 from marginax.latent.family import AbstractEmissions, AbstractFamily
-from marginax.latent.mixture import as_emissions, check_num, first_guess
+from marginax.latent.mixture import as_emissions, check_num, described, first_guess
 from marginax.latent.queries import AbstractQueries, as_batch, averaged
 from marginax.latent.simplex import Dirichlet
 from marginax.model.abstract import Params
@@ -65,7 +65,7 @@ class HMMQueries(AbstractQueries):
         """Means and covariances, rates, or probabilities of the states, in the middle of the posterior."""
         model: Any = self.posterior.model
         params = jax.tree.map(lambda leaf: leaf[0], self.posterior.starting_points(1))
-        return {name: np.asarray(value) for name, value in model.emissions.describe(params["emissions"]).items()}
+        return described(model.emissions, params["emissions"])
 
     def simulate(self, num_steps: int, *, key: Key) -> tuple[np.ndarray, np.ndarray]:
         """A new sequence: its states, and its observations."""

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Key as KeyOf
 
 from marginax._kernels.blocks import sum_of_blocks
 from marginax._keys import Key, as_key
@@ -59,16 +60,30 @@ class MixtureQueries(AbstractQueries):
         """Means and covariances, rates, or probabilities of the components, in the middle of the posterior."""
         model: Any = self.posterior.model
         params = jax.tree.map(lambda leaf: leaf[0], self.posterior.starting_points(1))
-        return {name: np.asarray(value) for name, value in model.emissions.describe(params["emissions"]).items()}
+        return described(model.emissions, params["emissions"])
 
     def simulate(self, num: int, *, key: Key) -> np.ndarray:
         """New observations, each from parameters of its own draw from the posterior."""
         model: Any = self.posterior.model
         for_params, for_data = jax.random.split(as_key(key))
         params = self.posterior.sample_params(num, key=for_params)
-        return np.asarray(
-            jax.vmap(lambda p, k: model.simulate(p, 1, key=k)[1][0])(params, jax.random.split(for_data, num))
-        )
+        return np.asarray(_simulated(model, params, jax.random.split(for_data, num)))
+
+
+@eqx.filter_jit
+def _simulated(model: "Mixture", params: Params, keys: KeyOf[Array, " num"]) -> Array:
+    params = jax.tree.map(jnp.asarray, params)
+    return jax.vmap(lambda params, key: model.simulate(params, 1, key=key)[1][0])(params, keys)
+
+
+@eqx.filter_jit
+def _described(emissions: AbstractEmissions, params: Params) -> dict[str, Any]:
+    return emissions.describe(jax.tree.map(jnp.asarray, params))
+
+
+def described(emissions: AbstractEmissions, params: Params) -> dict[str, np.ndarray]:
+    """A point in constrained coordinates, by name."""
+    return {name: np.asarray(value) for name, value in _described(emissions, params).items()}
 
 
 def _weights(params: PyTree, model: Any) -> Array:
@@ -91,7 +106,7 @@ class Mixture(AbstractConjugate):
     >>> counts = np.array([0, 1, 2, 1, 0, 30, 28, 33])[:, None]
     >>> mix = mx.fit(mx.latent.Mixture(2, "poisson"), counts, mx.infer.CoordinateAscent(), key=0)
     >>> sorted(mix.components()["rates"].round(0)[:, 0].tolist())
-    [1.0, 29.0]
+    [1.0, 30.0]
     """
 
     num_components: int
