@@ -15,6 +15,7 @@ def clusters(num=60):
     return np.random.default_rng(0).normal(size=(num, 2)) + 8.0 * (np.arange(num) % 2)[:, None]
 
 
+@pytest.mark.slow
 def test_a_mixture_has_scikit_learns_manners():
     x = clusters()
     mixture = clone(BayesianMixture(3, num_chains=2, random_state=0))
@@ -28,6 +29,7 @@ def test_a_mixture_has_scikit_learns_manners():
     assert mixture.sample(5).shape == (5, 2)
 
 
+@pytest.mark.slow
 def test_two_halves_in_turn_are_all_at_once_where_nothing_is_unobserved():
     with jax.enable_x64(True):
         x, method = clusters(), mx.infer.CoordinateAscent(2)

@@ -10,7 +10,7 @@ from marginax.testing.conformance import InterruptAt
 
 METHODS = [
     mx.infer.CoordinateAscent(20, tolerance=0.0),
-    mx.infer.EM(20, batch_size=16),
+    pytest.param(mx.infer.EM(20, batch_size=16), marks=pytest.mark.slow),
 ]
 
 
@@ -39,6 +39,7 @@ def test_neither_chunks_nor_interruptions_leave_a_trace(method, tmp_path):
             np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.slow
 def test_a_chain_at_nan_is_dropped_and_named():
     model, x = GaussianMixture(3), data()
     start = mx.fit(model, x, mx.infer.EM(3), key=0, num_chains=1, progress=False).params

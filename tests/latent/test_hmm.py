@@ -75,7 +75,7 @@ def test_the_bound_holds_with_the_worst_conditioned_steps():
     np.testing.assert_array_equal(most_probable(case), [0, 1, 2, 0])
 
 
-def sequences(lengths=(6, 3, 9), seed=0):
+def sequences(lengths=(6, 3), seed=0):
     rng = np.random.default_rng(seed)
     return [np.where(np.arange(n) % 4 < 2, 0.0, 4.0)[:, None] + rng.normal(size=(n, 2)) for n in lengths]
 
@@ -91,8 +91,9 @@ def test_ragged_and_masked_sequences_are_as_one_at_a_time():
         model = model.adapted_to(FullBatch(model.read(x)))
         params = model.init(FullBatch(model.read(x)))
         natural = model.natural(params)
-        together = eqx.filter_jit(model.expect)(natural, as_batch(as_sequences(x)))
-        alone = [model.expect(natural, as_batch(as_sequences([each]))) for each in x]
+        expect = eqx.filter_jit(model.expect)
+        together = expect(natural, as_batch(as_sequences(x)))
+        alone = [expect(natural, as_batch(as_sequences([each]))) for each in x]
         total = jax.tree.map(lambda *leaves: sum(leaves), *alone)
         for found, wanted in zip(jax.tree.leaves(together), jax.tree.leaves(total), strict=True):
             np.testing.assert_allclose(found, wanted, atol=1e-9)
@@ -106,9 +107,11 @@ def check_missing_steps(model, params):
     mask[0, 2] = mask[1, 4] = False
     elsewhere = np.where(mask[..., None], x, 1e3)
     rows = [as_sequences({"x": each, "mask": mask}) for each in (x, elsewhere)]
-    first, second = (np.asarray(model.log_likelihood(params, as_batch(each))) for each in rows)
+    log_likelihood = eqx.filter_jit(model.log_likelihood)
+    first, second = (np.asarray(log_likelihood(params, as_batch(each))) for each in rows)
     np.testing.assert_allclose(first, second, atol=1e-12)
-    case = jax.tree.map(lambda leaf: leaf[0], model.chains(model.natural(params), as_batch(rows[0]).data))
+    chains = eqx.filter_jit(model.chains)(model.natural(params), as_batch(rows[0]).data)
+    case = jax.tree.map(lambda leaf: leaf[0], chains)
     assert np.all(np.asarray(case.log_observed)[2] == 0)
     assert float(first[0]) == pytest.approx(logsumexp(enumerate_paths(case)[1]), abs=1e-9)
 

@@ -21,6 +21,7 @@ def planted(num=200, seed=0):
     return topics, np.stack([rng.multinomial(40, share @ topics) for share in shares])
 
 
+@pytest.mark.slow
 def test_planted_topics_are_found_and_the_bound_rises():
     with jax.enable_x64(True):
         topics, counts = planted()

@@ -207,9 +207,8 @@ def data_of(kind, num=30):
     return rng.poisson(4.0, size=(num, 2)) if kind == "poisson" else rng.integers(0, 3, size=num)
 
 
-@pytest.mark.parametrize(
-    "name", ["diagonal", *(pytest.param(n, marks=pytest.mark.slow) for n in FAMILIES if n != "diagonal")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
 def test_divergence_is_that_of_draws_under_the_density(name):
     """KL(q || p) = E_q[log q - log p], with log q the prior plus the log density of the complete data."""
     with jax.enable_x64(True):
@@ -319,6 +318,7 @@ def test_methods_for_any_density_end_near_the_planted_components(method):
         assert np.isfinite(posterior.log_likelihood(data)).all()
 
 
+@pytest.mark.slow
 def test_restarts_are_chains_and_the_best_is_taken():
     x = clusters(60, seed=4)
     posterior = mx.fit(GaussianMixture(6), x, mx.infer.CoordinateAscent(50), num_chains=4, key=0, progress=False)
@@ -353,6 +353,7 @@ def test_the_size_with_the_best_bound_is_the_planted_one():
     assert np.argmax(bounds) == 1
 
 
+@pytest.mark.slow
 def test_posteriors_are_saved_and_runs_resumed(tmp_path):
     x = clusters(30)
     posterior = mx.fit(

@@ -1,5 +1,6 @@
 """Principal components: the closed form, planted subspaces, and intervals of missing entries that cover."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +27,7 @@ def basis(a):
     return np.linalg.qr(np.asarray(a, np.float64))[0]
 
 
+@pytest.mark.slow
 def test_em_ends_at_the_closed_form():
     """Tipping & Bishop: the likelihood of the best subspace has a formula in the eigenvalues of the covariance."""
     with jax.enable_x64(True):
@@ -49,7 +51,7 @@ def test_likelihood_and_bound_are_those_of_the_normal_distribution():
         model = model.adapted_to(FullBatch(rows))
         params = model.init(FullBatch(rows))
         batch = Batch(jax.tree.map(jnp.asarray, rows.tree), jnp.arange(len(x)), len(x))
-        found = np.asarray(model.log_likelihood(params, batch))
+        found = np.asarray(eqx.filter_jit(model.log_likelihood)(params, batch))
         loadings, noise = np.asarray(params["loadings"]), float(np.exp(-params["log_precision"]))
         mean, covariance = np.asarray(params["offset"] + model.centre_of), loadings @ loadings.T + noise * np.eye(6)
         for row in range(5):
@@ -58,7 +60,8 @@ def test_likelihood_and_bound_are_those_of_the_normal_distribution():
             assert found[row] == pytest.approx(law.logpdf(x[row, seen]), abs=1e-8)
 
 
-@pytest.mark.parametrize("outcome", ["normal", pytest.param("binary", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("outcome", ["normal", "binary"])
 def test_planted_subspaces_are_found_and_the_bound_rises(outcome):
     with jax.enable_x64(True):
         loadings, x = planted(300) if outcome == "normal" else planted(2000, size=40, noise=0.0)
