@@ -12,6 +12,7 @@ from marginax.infer import CoordinateAscent, fit
 from marginax.latent import HMM, LDA, PCA, GaussianMixture
 from marginax.latent.streaming import absorb, seen_statistics
 from marginax.model.conjugate import AbstractConjugate
+from marginax.posterior import Conjugate
 
 
 class AbstractLatent(BaseEstimator):
@@ -43,7 +44,7 @@ class AbstractLatent(BaseEstimator):
             self.fit(X)
             self._first = X
             return self
-        if not hasattr(self.posterior_, "belief"):
+        if not isinstance(self.posterior_, Conjugate):
             raise TypeError("partial_fit needs a posterior in closed form: use method=mx.infer.CoordinateAscent()")
         if self._seen is None:
             if getattr(self, "_first", None) is None:
