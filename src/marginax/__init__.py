@@ -12,7 +12,7 @@ from marginax.files import register, register_function, register_on_demand
 from marginax.model import All, Density, GaussianProcess, LastLayer, Model, Paths, Program, likelihoods, priors
 
 if TYPE_CHECKING:
-    from marginax import curvature, infer, posterior, predict
+    from marginax import curvature, infer, latent, posterior, predict
     from marginax.infer import LargestVariance, fit, resume, use_cores
     from marginax.posterior import load
 
@@ -26,6 +26,7 @@ _ON_DEMAND = (
     "estimators",
     "evaluate",
     "infer",
+    "latent",
     "plot",
     "posterior",
     "predict",
@@ -41,7 +42,7 @@ _FROM = {
 }
 
 
-for _name in ("estimators", "decide", "calibrate", "evaluate", "infer"):
+for _name in ("estimators", "latent", "decide", "calibrate", "evaluate", "infer"):
     register_on_demand(lambda name=_name: require(f"marginax.{name}"))
 
 
@@ -66,6 +67,7 @@ __all__ = [
     "data",
     "fit",
     "infer",
+    "latent",
     "likelihoods",
     "load",
     "nets",

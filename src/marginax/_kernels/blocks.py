@@ -43,6 +43,30 @@ def sum_over_rows(function: Callable[[Any, Any], Float[Array, " b"]], params: Py
     return _sum_blocks(block_sum, params, (blocks, counted))
 
 
+def sum_of_blocks(function: Callable[[Any, Float[Array, " b"]], PyTree], rows: PyTree) -> PyTree:
+    """Sum of `function(rows, counted)`, a pytree of sums over rows, each times its number in `counted` (0 or 1).
+
+    >>> x = jnp.arange(10_000.0)
+    >>> float(sum_of_blocks(lambda x, counted: jnp.sum(x * counted), x))
+    49995000.0
+    """
+    num_rows = jax.tree.leaves(rows)[0].shape[0]
+    real = jax.dtypes.canonicalize_dtype(float)
+    if num_rows < 2 * BLOCK:
+        return function(rows, jnp.ones(num_rows, real))
+    num_blocks = -(-num_rows // BLOCK)
+    size = -(-num_rows // num_blocks)
+    blocks = jax.tree.map(lambda leaf: _cut(leaf, num_blocks, size), rows)
+    counted = (jnp.arange(num_blocks * size) < num_rows).astype(real).reshape(num_blocks, size)
+    like = jax.eval_shape(function, *jax.tree.map(lambda leaf: leaf[0], (blocks, counted)))
+
+    def add(so_far: PyTree, block: tuple) -> tuple[PyTree, None]:
+        return jax.tree.map(jnp.add, so_far, function(*block)), None
+
+    start = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
+    return jax.lax.scan(add, start, (blocks, counted))[0]
+
+
 def _cut(leaf: Array, num_blocks: int, size: int) -> Array:
     """Blocks of equal size; the last row is repeated to fill the last block."""
     missing = num_blocks * size - leaf.shape[0]

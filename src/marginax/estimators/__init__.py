@@ -10,6 +10,7 @@ from marginax.estimators.choice import choose_method, likelihood_named, method_n
 from marginax.estimators.classifier import BayesianClassifier
 from marginax.estimators.columns import ColumnEncoder
 from marginax.estimators.estimator import BayesianEstimator
+from marginax.estimators.latent import BayesianHMM, BayesianMixture, BayesianPCA, BayesianTopics
 from marginax.estimators.regressor import BayesianRegressor
 
 
@@ -28,7 +29,11 @@ def resume(
 __all__ = [
     "BayesianClassifier",
     "BayesianEstimator",
+    "BayesianHMM",
+    "BayesianMixture",
+    "BayesianPCA",
     "BayesianRegressor",
+    "BayesianTopics",
     "ColumnEncoder",
     "choose_method",
     "likelihood_named",

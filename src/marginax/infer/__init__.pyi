@@ -1,11 +1,13 @@
 """Made by `python -m tests.infer.test_catalogue` from what the modules of this folder register."""
 
 from marginax.infer.catalogue import register_method as register_method
+from marginax.infer.coordinate_ascent import CoordinateAscent as CoordinateAscent
 from marginax.infer.dropout.concrete_dropout import ConcreteDropout as ConcreteDropout
 from marginax.infer.dropout.dropconnect import DropConnect as DropConnect
 from marginax.infer.dropout.gaussian_dropout import GaussianDropout as GaussianDropout
 from marginax.infer.dropout.mc_dropout import MCDropout as MCDropout
 from marginax.infer.dropout.stochastic_activations import StochasticActivations as StochasticActivations
+from marginax.infer.em import EM as EM
 from marginax.infer.ensembles import AnchoredEnsemble as AnchoredEnsemble
 from marginax.infer.ensembles import DeepEnsemble as DeepEnsemble
 from marginax.infer.fit import fit as fit

@@ -26,12 +26,11 @@ class Entry:
     cost: str
 
 
-_listed: dict[str, tuple[int, type[AbstractMethod], tuple[str, str, str]]] = {}  # by name in files
-_special: set[type[AbstractMethod]] = set()
+_listed: dict[str, tuple[int, type[AbstractMethod], str | None, tuple[str, str, str]]] = {}  # by name in files
 
 
 def register_method(
-    name: str, *, gives: str, use_when: str, cost: str, order: int, any_model: bool = True
+    name: str, *, gives: str, use_when: str, cost: str, order: int, only_for: str | None = None
 ) -> Callable[[_M], _M]:
     """Let a method be stored in files and listed in the catalogue (class decorator).
 
@@ -41,26 +40,24 @@ def register_method(
         use_when: it is the right one.
         cost: with defaults.
         order: its place in the catalogue, from the cheapest to the most exact.
-        any_model: whether it takes an `mx.Model`; if not, it is exported, and left out of the catalogue.
+        only_for: the models that it is for, such as "mx.Program"; None if it takes networks.
     """
 
     def enter(cls: _M) -> _M:
-        _listed[name] = (order, cls, (gives, use_when, cost))
-        if not any_model:
-            _special.add(cls)
+        _listed[name] = (order, cls, only_for, (gives, use_when, cost))
         return register(name)(cls)
 
     return enter
 
 
-def catalogue() -> tuple[Entry, ...]:
-    """Every method for an `mx.Model`, from the cheapest to the most exact.
+def catalogue(only_for: str | None = None) -> tuple[Entry, ...]:
+    """Every method for networks, from the cheapest to the most exact; or those that are only for other models.
 
-    >>> [entry.name for entry in catalogue()][:2]
-    ['MLE', 'MAP']
+    >>> [entry.name for entry in catalogue()][:2], [entry.name for entry in catalogue("mx.latent")]
+    (['MLE', 'MAP'], ['EM', 'CoordinateAscent'])
     """
-    listed = sorted(_listed.values(), key=lambda line: line[0])
-    return tuple(Entry(cls.__name__, cls(), *words) for _, cls, words in listed if cls not in _special)
+    listed = sorted((line for line in _listed.values() if line[2] == only_for), key=lambda line: line[0])
+    return tuple(Entry(cls.__name__, cls(), *words) for _, cls, _, words in listed)
 
 
 def method_named(name: str) -> AbstractMethod:
@@ -70,9 +67,9 @@ def method_named(name: str) -> AbstractMethod:
     'DeepEnsemble'
     """
     wanted = re.sub(r"[\s_-]", "", name).lower()
-    known = {cls.__name__.lower(): cls for _, cls, _ in _listed.values()}
+    known = {cls.__name__.lower(): cls for _, cls, _, _ in _listed.values()}
     if wanted not in known:
-        names = ", ".join(entry.name for entry in catalogue())
+        names = ", ".join(sorted(cls.__name__ for cls in known.values()))
         raise ValueError(f"method must be an object from mx.infer, or one of {names}, got {name!r}")
     return known[wanted]()
 

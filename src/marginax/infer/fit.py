@@ -16,6 +16,7 @@ from marginax._machine import check_process
 from marginax.data import GrowingMinibatches, as_source
 from marginax.files import RunDirectory
 from marginax.infer.catalogue import as_method
+from marginax.infer.closed_form import conjugate_model
 from marginax.infer.driver import MOST_RETRIES, Run
 from marginax.infer.hooks import AbstractHook
 from marginax.infer.method import AbstractMethod, check_count
@@ -83,6 +84,8 @@ def fit(
             f"{type(method).__name__} needs a network with layers, likelihood and prior, which {type(model).__name__} "
             "has not: use an mx.Model, or a method for any density such as mx.infer.NUTS()"
         )
+    if method.needs_conjugate:
+        conjugate_model(model, method)
     key = as_key(key)
     method = method if init is None else method.warm_started()
     model = method.prepare_model(model)
@@ -110,6 +113,7 @@ def fit(
             f"data must have a fixed size for {type(method).__name__}, got GrowingMinibatches: pass (x, y)"
         )
     model.check(source)
+    model = model.adapted_to(source)
     start = starting_points(model, model.init(source), init, num_chains, jax.random.fold_in(key, _STARTS))
     run = Run(model, method, source, tuple(bound), key, num_chains, start, chunk_size=chunk_size)
     run.num_retries = MOST_RETRIES if init is None else 0

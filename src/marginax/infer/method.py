@@ -135,6 +135,11 @@ class AbstractMethod(eqx.Module):
         return False
 
     @property
+    def needs_conjugate(self) -> bool:
+        """Whether it needs updates in closed form; models without them are then refused."""
+        return False
+
+    @property
     def supports_dynamic_size(self) -> bool:
         """Whether the steps take a size N of the data that is an array, as `mx.data.GrowingMinibatches` gives it."""
         return False
@@ -173,6 +178,7 @@ class AbstractRecipe(AbstractMethod):
         init, phases, posterior = map(_of_inner, ("init", "phases", "posterior"))
         batch_size, needs_full_batch, needs_layers = map(_of_inner, ("batch_size", "needs_full_batch", "needs_layers"))
         supports_dynamic_size, lockstep = map(_of_inner, ("supports_dynamic_size", "lockstep"))
+        needs_conjugate = _of_inner("needs_conjugate")
         num_chains, prepare_model = map(_of_inner, ("num_chains", "prepare_model"))
 
     @property

@@ -131,7 +131,7 @@ def _as_guide(guide: Any) -> Any:
     use_when="an mx.Program, and a family of your own",
     cost="20,000 steps of two MAP steps each",
     order=125,
-    any_model=False,
+    only_for="mx.Program",
 )
 class SVI(AbstractOptimised):
     """Stochastic variational inference of an `mx.Program`.

@@ -7,7 +7,7 @@ is written here, once for all models; it is the one place where the size of the 
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -27,6 +27,9 @@ class AbstractModel(eqx.Module):
 
     Four members make a model; the others have defaults that suit one whose unknowns are all alike.
     """
+
+    queries: ClassVar[type | None] = None
+    """What posteriors of the model can be asked besides: `posterior.name(...)` is `queries(posterior).name(...)`."""
 
     @abc.abstractmethod
     def init(self, source: AbstractSource) -> Params:
@@ -75,6 +78,10 @@ class AbstractModel(eqx.Module):
     def read(self, data: Any) -> Arrays | Rows:
         """What the user passes to `mx.fit`, checked: any pytree of arrays with a leading axis of examples."""
         return Rows(data)
+
+    def adapted_to(self, source: AbstractSource) -> "AbstractModel":
+        """The model with what it takes from the data before inference, such as the scale of a default prior."""
+        return self
 
     # ---- unknowns
 

@@ -1,5 +1,6 @@
 """Posteriors: distributions over networks, their files, and their export."""
 
+from marginax.posterior.conjugate import Conjugate
 from marginax.posterior.draws import Draws
 from marginax.posterior.flow import AutoregressiveFlow, Transformed
 from marginax.posterior.gaussian import Gaussian, Mixture
@@ -17,6 +18,7 @@ __all__ = [
     "AbstractTuning",
     "AbstractWrapped",
     "AutoregressiveFlow",
+    "Conjugate",
     "Draws",
     "FitRecord",
     "Gaussian",

@@ -48,6 +48,13 @@ class AbstractPosterior(eqx.Module):
         record: eqx.AbstractVar[FitRecord]
         key: eqx.AbstractVar[PRNGKeyArray | None]
 
+    def __getattr__(self, name: str) -> Any:
+        """What can be asked of posteriors of this model, such as `responsibilities` of a mixture."""
+        queries = None if name.startswith("_") or name == "model" else self.model.queries
+        if queries is None or not hasattr(queries, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(queries(self), name)
+
     @abc.abstractmethod
     def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:
         """Parameters drawn from the posterior, stacked along a leading axis of `num`."""

@@ -1,0 +1,373 @@
+r"""Probabilistic principal components (Tipping & Bishop, 1999), with missing entries, and their binary relative.
+
+$z_i \sim N(0, I_q), \quad \eta_{id} = w_d^\top z_i + b_d, \quad x_{id} \sim N(\eta_{id}, 1/\tau)$ or
+$\text{Bernoulli}(\sigma(\eta_{id}))$
+
+With $(w_d, b_d) \mid \tau \sim N(0, (\tau P_0)^{-1})$ and $\tau \sim \text{Gamma}(a_0, b_0)$ every column is a
+regression on factors that are themselves unknown. For binary entries the logistic function is bounded by a normal one
+(Jaakkola & Jordan, 2000),
+
+$\log \sigma(\eta) \ge \log \sigma(\xi) + (\eta - \xi)/2 - \lambda(\xi)(\eta^2 - \xi^2), \quad
+\lambda(\xi) = \tanh(\xi/2) / 4\xi,$
+
+so that an entry counts as an observation of precision $2\lambda(\xi)$, with $\xi^2 = E \eta^2$, and $\tau = 1$.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import digamma, gammaln
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Key as KeyOf
+
+from marginax._kernels.blocks import sum_of_blocks
+from marginax._kernels.gamma import log_gamma
+from marginax._keys import Key, as_key
+from marginax.data import AbstractSource, Batch, Rows
+from marginax.files import register
+from marginax.latent.family import check_positive
+from marginax.latent.mixture import check_num, first_guess
+from marginax.latent.normals import LOG_2PI
+from marginax.latent.queries import AbstractQueries, as_batch, averaged
+from marginax.model.abstract import Params
+from marginax.model.conjugate import AbstractConjugate, Expected, naturals
+
+_FIRST_ROWS = 4096
+_NUM_SWEEPS = 8  # between the factors of a row and the bounds of its binary entries
+
+
+@dataclass(frozen=True)
+class PCAQueries(AbstractQueries):
+    """What posteriors of principal components can be asked."""
+
+    def factors(self, data: Any) -> np.ndarray:
+        """The mean factors of each row, (n, q); they are known up to a rotation."""
+        model: Any = self.posterior.model
+        return averaged(model.factors, naturals(self.posterior), as_batch(model, data).data)
+
+    def loadings(self) -> np.ndarray:
+        """In the middle of the posterior, (column, q)."""
+        return np.asarray(self.posterior.starting_points(1)["loadings"][0])
+
+    def impute(self, data: Any, level: float = 0.9, *, num: int = 200, key: Key = 0) -> tuple[np.ndarray, ...]:
+        """Mean of every entry given those that are observed in its row, and an interval: (mean, lower, upper).
+
+        Over draws of parameters, factors and noise; entries that are observed are as they are in all three. The mean of
+        a binary entry is its probability.
+
+        Args:
+            data: rows, with a mask.
+            level: probability that an entry is inside.
+            num: draws.
+            key: seed.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"level must be in (0, 1), got {level}")
+        model: Any = self.posterior.model
+        rows = as_batch(model, data).data
+        for_params, for_rows = jax.random.split(as_key(key))
+        params = jax.tree.map(jnp.asarray, self.posterior.sample_params(num, key=for_params))
+        means, draws = _imputed(model, params, rows, jax.random.split(for_rows, num))
+        lower, upper = np.quantile(np.asarray(draws), [0.5 - level / 2, 0.5 + level / 2], axis=0)
+        x, mask = np.asarray(rows["x"]), np.asarray(rows["mask"], bool)
+        return tuple(np.where(mask, x, part) for part in (np.asarray(means).mean(0), lower, upper))
+
+
+@eqx.filter_jit
+def _imputed(model: "PCA", params: Params, rows: PyTree, keys: KeyOf[Array, " num"]) -> tuple[Array, Array]:
+    return jax.lax.map(lambda pair: model.redraw(pair[0], rows, key=pair[1]), (params, keys))
+
+
+@register("latent/pca")
+class PCA(AbstractConjugate):
+    """Rows that are linear in a few factors; entries may be missing, numbers with normal noise or binary.
+
+    Data are an array (n, columns), or a dict with "x" and "mask", which is False where an entry is missing. Posteriors
+    have `factors`, `loadings`, `impute` and `log_likelihood` (for binary entries a bound).
+
+    Args:
+        num_factors: q.
+        outcome: "normal" or "binary".
+        shrinkage: $P_0$, the precision of loadings in the prior, in units of the noise.
+        centre_of: of the columns, from which offsets are counted; by default the means of the data.
+        noise_scale: the prior guess at the scale of the noise; by default the scale of the data.
+
+    >>> import marginax as mx
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(100, 1)) @ np.array([[3.0, -2.0, 1.0]]) + 0.1 * rng.normal(size=(100, 3))
+    >>> pca = mx.fit(mx.latent.PCA(1), x, mx.infer.CoordinateAscent(), key=0)
+    >>> mask = np.array([[True, True, False]])
+    >>> mean, lower, upper = pca.impute({"x": [[6.0, -4.0, 0.0]], "mask": mask})
+    >>> bool(lower[0, 2] < 2.0 < upper[0, 2]), mean[0, :2].tolist()
+    (True, [6.0, -4.0])
+    """
+
+    num_factors: int
+    outcome: str
+    shrinkage: float | Array
+    centre_of: Float[Array, " d"] | None
+    noise_scale: float | Array | None
+
+    queries: ClassVar[type] = PCAQueries
+
+    def __init__(
+        self,
+        num_factors: int,
+        outcome: str = "normal",
+        *,
+        shrinkage: float | Array = 1e-2,
+        centre_of: Any = None,
+        noise_scale: float | Array | None = None,
+    ):
+        """Check the number and the name."""
+        check_num("num_factors", num_factors)
+        if outcome not in ("normal", "binary"):
+            raise ValueError(f"outcome must be 'normal' or 'binary', got {outcome!r}")
+        check_positive("shrinkage", shrinkage)
+        self.num_factors, self.outcome, self.shrinkage = num_factors, outcome, shrinkage
+        self.centre_of = None if centre_of is None else jnp.asarray(centre_of)
+        self.noise_scale = noise_scale
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether entries are 0 or 1."""
+        return self.outcome == "binary"
+
+    # ---- data
+
+    def read(self, data: Any) -> Rows:
+        """Entries, and whether each is observed."""
+        if isinstance(data, Rows):
+            return data
+        masked = isinstance(data, dict)
+        if masked and set(data) != {"x", "mask"}:
+            raise ValueError(f'data must have "x" and "mask", got {sorted(data)}')
+        x = np.asarray(data["x"] if masked else data, np.float64)
+        mask = np.asarray(data["mask"], bool) if masked else np.ones(x.shape, bool)
+        if mask.shape != x.shape:
+            raise ValueError(f"mask must have the shape of x, {x.shape}, got {mask.shape}")
+        x = np.where(mask, x, 0.0)
+        if not np.isfinite(x).all():
+            row = int(np.argwhere(~np.isfinite(x))[0][0])
+            raise ValueError(f'data have NaN in row {row}: pass {{"x": ..., "mask": ...}} if an entry is missing')
+        return Rows({"x": x, "mask": mask})
+
+    def check(self, source: AbstractSource) -> None:
+        rows = source.examples(source.spec.num_examples)
+        self.check_rows(rows)
+        num, size = rows["x"].shape
+        if self.num_factors > min(num, size):
+            raise ValueError(
+                f"num_factors must be at most {min(num, size)} for data {num} x {size}, got {self.num_factors}"
+            )
+
+    def check_rows(self, rows: Any) -> None:
+        """Raise if these cannot be the entries."""
+        if np.ndim(rows["x"]) != 2:
+            raise ValueError(f"data must have shape (n, columns), got {np.shape(rows['x'])}")
+        if self.is_binary and not np.isin(rows["x"], (0, 1)).all():
+            raise ValueError("data must hold 0 and 1 for outcome='binary'")
+
+    def adapted_to(self, source: AbstractSource) -> "PCA":
+        if self.is_binary:
+            return self
+        rows = source.examples(source.spec.num_examples)
+        x, mask = np.asarray(rows["x"], np.float64), np.asarray(rows["mask"], bool)
+        means = x.sum(0, where=mask) / np.maximum(mask.sum(0), 1)
+        scale = float(np.sqrt(np.mean((x - means) ** 2, where=mask))) or 1.0
+        centre = jnp.asarray(means, jax.dtypes.canonicalize_dtype(float)) if self.centre_of is None else self.centre_of
+        noise = scale if self.noise_scale is None else self.noise_scale
+        return PCA(self.num_factors, self.outcome, shrinkage=self.shrinkage, centre_of=centre, noise_scale=noise)
+
+    def seed(self, batch: Batch, *, key: PRNGKeyArray) -> PyTree:
+        """Random factors."""
+        x, mask = self._entries(batch.data)
+        z = jax.random.normal(key, (len(x), self.num_factors), x.dtype)
+        z = jnp.concatenate([z, jnp.ones((len(x), 1), x.dtype)], 1)
+        target, weight = (mask * (x - 0.5), 0.25 * mask) if self.is_binary else (x, mask)
+        return self._statistics(x, mask, target, weight, z, z[:, :, None] * z[:, None, :])
+
+    # ---- the density
+
+    def init(self, source: AbstractSource) -> Params:
+        """From random factors of some rows."""
+        return first_guess(self, source.examples(min(source.spec.num_examples, _FIRST_ROWS)))
+
+    def log_prior(self, params: Params) -> Float[Array, ""]:
+        weights = jnp.concatenate([params["loadings"], params["offset"][:, None]], 1)
+        precision = self._prior_precision(weights.dtype)
+        log_tau = jnp.zeros((), weights.dtype) if self.is_binary else params["log_precision"]
+        logs = 0.5 * (log_tau + jnp.log(precision) - LOG_2PI)
+        of_weights = jnp.sum(logs - 0.5 * jnp.exp(log_tau) * precision * weights**2)
+        if self.is_binary:
+            return of_weights
+        a, b = self._gamma_prior(weights.dtype)
+        return of_weights + a * jnp.log(b) - gammaln(a) + a * log_tau - b * jnp.exp(log_tau)
+
+    def log_likelihood(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, " b"]:
+        return self._rows(self.natural(params), batch.data)["evidence"]
+
+    def factors(self, natural: PyTree, rows: PyTree) -> Float[Array, "n q"]:
+        """Mean factors of rows."""
+        return self._rows(natural, rows)["mean"]
+
+    def redraw(self, params: Params, rows: PyTree, *, key: PRNGKeyArray) -> tuple[Array, Array]:
+        """Means of entries, and entries, under factors that are drawn given what is observed."""
+        for_factors, for_noise = jax.random.split(key)
+        found = self._rows(self.natural(params), rows)
+        noise = jax.random.normal(for_factors, found["mean"].shape, found["mean"].dtype)
+        root = jnp.swapaxes(jnp.linalg.cholesky(found["precision"]), 1, 2)
+        z = found["mean"] + jax.scipy.linalg.solve_triangular(root, noise[..., None])[..., 0]
+        eta = z @ params["loadings"].T + params["offset"]
+        if self.is_binary:
+            chance = jax.nn.sigmoid(eta)
+            return chance, jax.random.bernoulli(for_noise, chance).astype(eta.dtype)
+        mean = eta + self.centre_of
+        return mean, mean + jnp.exp(-0.5 * params["log_precision"]) * jax.random.normal(for_noise, eta.shape, eta.dtype)
+
+    def _entries(self, rows: PyTree) -> tuple[Float[Array, "n d"], Float[Array, "n d"]]:
+        """Entries about the centre, and whether each is observed."""
+        real = jax.dtypes.canonicalize_dtype(float)
+        x, mask = jnp.asarray(rows["x"], real), jnp.asarray(rows["mask"], real)
+        return (x if self.centre_of is None else x - self.centre_of) * mask, mask
+
+    def _rows(self, natural: PyTree, rows: PyTree) -> dict[str, Array]:
+        """The normal belief about the factors of every row, and its log evidence or a bound of it."""
+        x, mask = self._entries(rows)
+        if not self.is_binary:
+            square = natural["precision"] * x**2
+            constant = 0.5 * jnp.sum(mask * (natural["log_precision"] - LOG_2PI - square), 1)
+            return self._factors(natural, x, mask, constant)
+        xi = jnp.sqrt(jnp.trace(natural["second"], axis1=1, axis2=2)) * jnp.ones_like(x)
+
+        def sweep(xi: Array, _: None) -> tuple[Array, None]:
+            second = self._binary(natural, x, mask, xi)["second"]
+            return jnp.sqrt(jnp.einsum("def,nef->nd", natural["second"], second)), None
+
+        xi, _ = jax.lax.scan(sweep, jax.lax.stop_gradient(xi), None, length=_NUM_SWEEPS)
+        return self._binary(natural, x, mask, xi)
+
+    def _binary(self, natural: PyTree, x: Array, mask: Array, xi: Array) -> dict[str, Array]:
+        bend = jnp.tanh(0.5 * xi) / (4.0 * jnp.maximum(xi, 1e-6))
+        constant = jnp.sum(mask * (bend * xi**2 - 0.5 * xi + jax.nn.log_sigmoid(xi)), 1)
+        return self._factors(natural, mask * (x - 0.5), 2.0 * bend * mask, constant)
+
+    def _factors(self, natural: PyTree, target: Array, weight: Array, constant: Array) -> dict[str, Array]:
+        q = self.num_factors
+        quadratic = jnp.einsum("nd,def->nef", weight, natural["second"])
+        linear = target @ natural["first"][:, :q] - quadratic[:, :q, q]
+        constant = constant + target @ natural["first"][:, q] - 0.5 * quadratic[:, q, q]
+        precision = quadratic[:, :q, :q] + jnp.eye(q, dtype=target.dtype)
+        covariance = jnp.linalg.inv(precision)
+        mean = jnp.einsum("nef,nf->ne", covariance, linear)
+        log_det = jnp.linalg.slogdet(precision)[1]
+        evidence = constant + 0.5 * (jnp.sum(mean * linear, 1) - log_det)
+        spread = jnp.trace(covariance, axis1=1, axis2=2) + jnp.sum(mean**2, 1)
+        first = jnp.concatenate([mean, jnp.ones((len(mean), 1), mean.dtype)], 1)
+        second = (first[:, :, None] * first[:, None, :]).at[:, :q, :q].add(covariance)
+        found = {"mean": mean, "precision": precision, "first": first, "second": second, "evidence": evidence}
+        return found | {"complexity": 0.5 * (spread - q + log_det), "target": target, "weight": weight}
+
+    def _statistics(self, x: Array, mask: Array, target: Array, weight: Array, first: Array, second: Array) -> PyTree:
+        return {
+            "second": jnp.einsum("nd,nef->def", weight, second),
+            "first": target.T @ first,
+            "square": jnp.sum(x**2),
+            "count": jnp.sum(mask),
+        }
+
+    # ---- closed form
+
+    def expect(self, natural: PyTree, batch: Batch) -> Expected:
+        def block(rows: PyTree, counted: Float[Array, " b"]) -> Expected:
+            found = self._rows(natural, rows)
+            x, mask = self._entries(rows)
+            each = counted[:, None]
+            statistics = self._statistics(
+                each * x, each * mask, each * found["target"], each * found["weight"], found["first"], found["second"]
+            )
+            complexity = jnp.sum(counted * found["complexity"])
+            return Expected(statistics, jnp.sum(counted * found["evidence"]) + complexity, complexity)
+
+        return sum_of_blocks(block, batch.data)
+
+    def conjugate(self, statistics: PyTree) -> PyTree:
+        precision = statistics["second"] + jnp.diag(self._prior_precision(statistics["first"].dtype))
+        mean = jnp.linalg.solve(precision, statistics["first"][..., None])[..., 0]
+        belief = {"mean": mean, "precision": precision}
+        if self.is_binary:
+            return belief
+        a, b = self._gamma_prior(mean.dtype)
+        left = 0.5 * (statistics["square"] - jnp.sum(mean * statistics["first"]))
+        return belief | {"a": a + 0.5 * statistics["count"], "b": b + jnp.maximum(left, 0.0)}
+
+    def maximise(self, statistics: PyTree) -> Params:
+        size = statistics["second"].shape[-1]
+        small = 1e-10 * jnp.eye(size, dtype=statistics["second"].dtype)
+        weights = jnp.linalg.solve(statistics["second"] + small, statistics["first"][..., None])[..., 0]
+        params = {"loadings": weights[:, :-1], "offset": weights[:, -1]}
+        if self.is_binary:
+            return params
+        left = statistics["square"] - jnp.sum(weights * statistics["first"])
+        least = 1e-10 * statistics["square"] + 1e-30
+        return params | {"log_precision": jnp.log(statistics["count"]) - jnp.log(jnp.maximum(left, least))}
+
+    def natural(self, params: Params) -> PyTree:
+        weights = jnp.concatenate([params["loadings"], params["offset"][:, None]], 1)
+        log_tau = jnp.zeros((), weights.dtype) if self.is_binary else params["log_precision"]
+        tau = jnp.exp(log_tau)
+        second = tau * weights[:, :, None] * weights[:, None, :]
+        return {"first": tau * weights, "second": second, "precision": tau, "log_precision": log_tau}
+
+    def expected_natural(self, belief: PyTree) -> PyTree:
+        tau, log_tau = self._precision(belief)
+        mean, covariance = belief["mean"], jnp.linalg.inv(belief["precision"])
+        second = tau * mean[:, :, None] * mean[:, None, :] + covariance
+        return {"first": tau * mean, "second": second, "precision": tau, "log_precision": log_tau}
+
+    def divergence(self, belief: PyTree) -> Float[Array, ""]:
+        mean, precision = belief["mean"], belief["precision"]
+        prior, (tau, _) = self._prior_precision(mean.dtype), self._precision(belief)
+        trace = jnp.sum(prior * jnp.diagonal(jnp.linalg.inv(precision), axis1=1, axis2=2), -1)
+        logs = jnp.linalg.slogdet(precision)[1] - jnp.sum(jnp.log(prior))
+        total = 0.5 * jnp.sum(trace - mean.shape[1] + logs + tau * jnp.sum(prior * mean**2, -1))
+        if self.is_binary:
+            return total
+        (a, b), (a0, b0) = (belief["a"], belief["b"]), self._gamma_prior(mean.dtype)
+        gained = (a - a0) * digamma(a) - gammaln(a) + gammaln(a0) + a0 * (jnp.log(b) - jnp.log(b0))
+        return total + gained + a * (b0 - b) / b
+
+    def draw(self, belief: PyTree, *, key: PRNGKeyArray) -> Params:
+        for_tau, for_weights = jax.random.split(key)
+        log_tau = jnp.zeros((), belief["mean"].dtype)
+        if not self.is_binary:
+            log_tau = log_gamma(for_tau, belief["a"]) - jnp.log(belief["b"])
+        noise = jax.random.normal(for_weights, belief["mean"].shape, belief["mean"].dtype)
+        root = jnp.swapaxes(jnp.linalg.cholesky(belief["precision"]), 1, 2)
+        away = jax.scipy.linalg.solve_triangular(root, noise[..., None])[..., 0]
+        return self._params(belief["mean"] + jnp.exp(-0.5 * log_tau) * away, log_tau)
+
+    def centre(self, belief: PyTree) -> Params:
+        return self._params(belief["mean"], jnp.log(self._precision(belief)[0]))
+
+    def _params(self, weights: Array, log_tau: Array) -> Params:
+        params = {"loadings": weights[:, :-1], "offset": weights[:, -1]}
+        return params if self.is_binary else params | {"log_precision": log_tau}
+
+    def _precision(self, belief: PyTree) -> tuple[Array, Array]:
+        """Expectations of the noise's precision and of its logarithm."""
+        if self.is_binary:
+            return jnp.ones((), belief["mean"].dtype), jnp.zeros((), belief["mean"].dtype)
+        return belief["a"] / belief["b"], digamma(belief["a"]) - jnp.log(belief["b"])
+
+    def _prior_precision(self, dtype: Any) -> Float[Array, " r"]:
+        return jnp.full(self.num_factors + 1, jnp.asarray(self.shrinkage, dtype))
+
+    def _gamma_prior(self, dtype: Any) -> tuple[Array, Array]:
+        if self.noise_scale is None:
+            raise ValueError("the prior of the noise is that of the data: fit the model, or pass noise_scale=")
+        return jnp.ones((), dtype), jnp.asarray(self.noise_scale, dtype) ** 2

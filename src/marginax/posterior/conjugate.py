@@ -1,0 +1,68 @@
+"""A distribution of parameters in closed form, as coordinate ascent finds it."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key, PRNGKeyArray
+
+from marginax.data import DataSpec
+from marginax.files import register
+from marginax.model.abstract import Params
+from marginax.model.conjugate import AbstractConjugate, Belief
+from marginax.posterior.posterior import AbstractPosterior
+from marginax.posterior.record import FitRecord
+
+
+@register("posterior/conjugate")
+class Conjugate(AbstractPosterior):
+    """The conjugate distribution of the parameters of a model with closed-form updates.
+
+    Args:
+        model: the model whose parameters these are.
+        belief: parameters of the distribution.
+        elbo: the lower bound of the log evidence that it reaches.
+        elbos: that of every restart, of which this is the best.
+        spec: shapes and scaling of the data.
+        record: the story of the fit.
+        key: seed of predictions.
+    """
+
+    model: AbstractConjugate
+    belief: Belief
+    elbo: float = eqx.field(converter=float)
+    elbos: np.ndarray
+    spec: DataSpec | None = None
+    record: FitRecord = eqx.field(default_factory=FitRecord)
+    key: PRNGKeyArray | None = None
+
+    @property
+    def is_point(self) -> bool:
+        """Never: it has spread."""
+        return False
+
+    def describe(self) -> str:
+        best = "" if len(self.elbos) == 1 else f", the best of {len(self.elbos)} (from {np.min(self.elbos):.2f})"
+        return f"a conjugate distribution of the parameters, log evidence at least {self.elbo:.2f}{best}"
+
+    def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:
+        return _draw(self.model, self.belief, jax.random.split(key, num))
+
+    def starting_points(self, num: int) -> Params:
+        centre = _centre(self.model, self.belief)
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num, *leaf.shape)), centre)
+
+    def divergence(self) -> Float[Array, ""]:
+        """From the prior: what the data have taught about the parameters, in nats."""
+        return self.model.divergence(jax.tree.map(jnp.asarray, self.belief))
+
+
+@eqx.filter_jit
+def _draw(model: AbstractConjugate, belief: Belief, keys: Key[Array, " num"]) -> Params:
+    belief = jax.tree.map(jnp.asarray, belief)
+    return jax.vmap(lambda key: model.draw(belief, key=key))(keys)
+
+
+@eqx.filter_jit
+def _centre(model: AbstractConjugate, belief: Belief) -> Params:
+    return model.centre(jax.tree.map(jnp.asarray, belief))

@@ -1,0 +1,119 @@
+"""Bugs that models with unobserved parts can have, each planted alone and caught by a check of the suite."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+from tests.latent import test_coins as coins
+from tests.latent import test_hmm as hmms
+from tests.latent import test_lda as topics
+from tests.latent import test_mixture as mixtures
+from tests.latent import test_pca as components
+
+from marginax.latent.hmm import HMM
+from marginax.latent.mixture import Mixture
+from marginax.latent.normals import Normals
+from marginax.latent.pca import PCA
+from marginax.latent.simplex import Dirichlet
+
+
+@dataclass(frozen=True)
+class Bug:
+    """What is replaced by what, and the check that must fail."""
+
+    name: str
+    owner: Any
+    attribute: str
+    value: Any
+    check: Callable[[], None]
+
+
+def one_component() -> None:
+    mixtures.test_the_bound_of_one_component_is_the_evidence("full")
+
+
+def scikit_learn() -> None:
+    mixtures.test_coordinate_ascent_equals_scikit_learn()
+
+
+EXPECT, STEPS, DIVERGENCE, ENTRIES = Mixture.expect, HMM._steps, Dirichlet.divergence, PCA._entries
+NATURAL = Normals.expected_natural
+
+
+def entropy_of_the_wrong_sign(self, natural, batch):
+    """The divergence of the labels is added, not taken away."""
+    expected = EXPECT(self, natural, batch)
+    return eqx.tree_at(lambda e: e.complexity, expected, -expected.complexity)
+
+
+def mask_ignored(self, rows):
+    x, mask = STEPS(self, rows)
+    return x, jnp.ones_like(mask)
+
+
+def entries_all_observed(self, rows):
+    x, mask = ENTRIES(self, rows)
+    return x, jnp.ones_like(mask)
+
+
+def divergence_of_the_prior_from_the_belief(self, belief):
+    """The Kullback-Leibler divergence the other way round."""
+    prior = jnp.broadcast_to(jnp.asarray(self._prior(belief.shape[-1]), belief.dtype), belief.shape)
+    logs = self.expected_natural(prior)
+    return jnp.sum((prior - belief) * logs) + DIVERGENCE(self, belief) * 0.5
+
+
+def uncertain_means_forgotten(self, belief):
+    """Without the term D / (2 beta), as if the means were known."""
+    natural = NATURAL(self, belief)
+    size = belief["means"].shape[1]
+    return natural | {"offset": natural["offset"] + 0.5 * size / belief["mean_precision"]}
+
+
+BUGS = [
+    Bug("entropy of the wrong sign", Mixture, "expect", entropy_of_the_wrong_sign, scikit_learn),
+    Bug("a mask ignored", HMM, "_steps", mask_ignored, hmms.test_ragged_and_masked_sequences_are_as_one_at_a_time),
+    Bug(
+        "missing entries taken for zeros",
+        PCA,
+        "_entries",
+        entries_all_observed,
+        components.test_likelihood_and_bound_are_those_of_the_normal_distribution,
+    ),
+    Bug(
+        "divergence the other way round",
+        Dirichlet,
+        "divergence",
+        divergence_of_the_prior_from_the_belief,
+        coins.test_evidence_and_predictive_are_those_of_scipy,
+    ),
+    Bug("means taken for known", Normals, "expected_natural", uncertain_means_forgotten, one_component),
+    Bug(
+        "half of the divergence of topics",
+        Dirichlet,
+        "divergence",
+        lambda self, belief: 0.5 * DIVERGENCE(self, belief),
+        topics.test_one_topic_has_the_evidence_in_closed_form,
+    ),
+]
+
+
+DEFAULT = ("divergence the other way round",)
+
+
+@pytest.mark.parametrize(
+    "bug", [pytest.param(b, id=b.name, marks=[] if b.name in DEFAULT else pytest.mark.slow) for b in BUGS]
+)
+def test_a_planted_bug_is_caught(bug, monkeypatch):
+    jax.clear_caches()
+    eqx.clear_caches()
+    monkeypatch.setattr(bug.owner, bug.attribute, bug.value)
+    with pytest.raises(AssertionError):
+        bug.check()
+    monkeypatch.undo()
+    jax.clear_caches()
+    eqx.clear_caches()
