@@ -1,11 +1,6 @@
 """Bugs that models with unobserved parts can have, each planted alone and caught by a check of the suite."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import pytest
 from tests.latent import test_coins as coins
@@ -13,23 +8,13 @@ from tests.latent import test_hmm as hmms
 from tests.latent import test_lda as topics
 from tests.latent import test_mixture as mixtures
 from tests.latent import test_pca as components
+from tests.mutations.bug import Bug, assert_caught
 
 from marginax.latent.hmm import HMM
 from marginax.latent.mixture import Mixture
 from marginax.latent.normals import Normals
 from marginax.latent.pca import PCA
 from marginax.latent.simplex import Dirichlet
-
-
-@dataclass(frozen=True)
-class Bug:
-    """What is replaced by what, and the check that must fail."""
-
-    name: str
-    owner: Any
-    attribute: str
-    value: Any
-    check: Callable[[], None]
 
 
 def one_component() -> None:
@@ -108,12 +93,5 @@ DEFAULT = ("divergence the other way round",)
 @pytest.mark.parametrize(
     "bug", [pytest.param(b, id=b.name, marks=[] if b.name in DEFAULT else pytest.mark.slow) for b in BUGS]
 )
-def test_a_planted_bug_is_caught(bug, monkeypatch):
-    jax.clear_caches()
-    eqx.clear_caches()
-    monkeypatch.setattr(bug.owner, bug.attribute, bug.value)
-    with pytest.raises(AssertionError):
-        bug.check()
-    monkeypatch.undo()
-    jax.clear_caches()
-    eqx.clear_caches()
+def test_a_planted_bug_is_caught(bug):
+    assert_caught(bug, bug.check)

@@ -1,11 +1,10 @@
 """Bugs planted in programs are caught by the checks of their tests."""
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests.model import test_program as checks
+from tests.mutations.bug import planted
 
 from marginax.model import enumeration, program_sites
 
@@ -44,29 +43,23 @@ def best_value(factors, axis, variables):
     return [enumeration.Factor(jnp.max(joint, axis=axis, keepdims=True), factors[0].plates)]
 
 
-@pytest.fixture
-def forget():
-    eqx.clear_caches()
-    jax.clear_caches()
-    yield
-    eqx.clear_caches()
-    jax.clear_caches()
-
-
-def test_a_missing_jacobian_is_caught(monkeypatch, forget):
-    monkeypatch.setattr(program_sites, "biject_to", without_jacobian(program_sites.biject_to))
-    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+def test_a_missing_jacobian_is_caught():
+    with (
+        planted(program_sites, "biject_to", without_jacobian(program_sites.biject_to)),
+        pytest.raises(AssertionError, match="Not equal to tolerance"),
+    ):
         checks.test_log_density_is_that_of_numpyro(checks.coin, {"flips": np.array([1, 0, 1, 1])})
 
 
 @pytest.mark.parametrize("model", [checks.by_subsample, checks.of_fixed_size], ids=lambda model: model.__name__)
-def test_plate_scaling_applied_twice_is_caught(monkeypatch, forget, model):
-    monkeypatch.setattr(program_sites, "Conditioned", ScaledTwice)
-    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+def test_plate_scaling_applied_twice_is_caught(model):
+    with (
+        planted(program_sites, "Conditioned", ScaledTwice),
+        pytest.raises(AssertionError, match="Not equal to tolerance"),
+    ):
         checks.test_minibatches_are_unbiased(model)
 
 
-def test_a_maximum_in_place_of_a_sum_is_caught(monkeypatch, forget):
-    monkeypatch.setattr(enumeration, "_eliminate", best_value)
-    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+def test_a_maximum_in_place_of_a_sum_is_caught():
+    with planted(enumeration, "_eliminate", best_value), pytest.raises(AssertionError, match="Not equal to tolerance"):
         checks.test_mixture_labels_are_summed_out()
