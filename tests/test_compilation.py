@@ -35,6 +35,7 @@ def last_used(cache):
     return {path.name: path.read_bytes() for path in cache.glob("*-atime")}
 
 
+@pytest.mark.slow
 def test_a_second_process_finds_every_program_and_predicts_the_same(tmp_path):
     cache = tmp_path / "compiled"
     first, folder = run(cache)

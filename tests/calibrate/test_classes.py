@@ -216,6 +216,7 @@ def classifier(*, standardised=False, num=60):
     return mx.fit(model, data, method, key=0), train, (x[num:], y[num:])
 
 
+@pytest.mark.slow
 def test_a_calibrated_posterior_is_saved_with_its_calibrator(tmp_path):
     import subprocess
     import sys

@@ -101,6 +101,7 @@ def skewed(num, seed):
     return mean, std, mean + std * 0.6 * (rng.gamma(2.0, size=num) - 1.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_prediction", [False, True])
 def test_quantile_recalibration_makes_pit_uniform(as_prediction):
     mean, std, y = skewed(4000, seed=0)
@@ -131,6 +132,7 @@ def test_quantiles_invert_the_distribution_function(recalibrated):
     np.testing.assert_allclose(base.cdf(base.quantile_by_row(levels)), levels, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_moments_density_and_samples_agree(recalibrated):
     grid = np.linspace(-12, 12, 40_001)
     one = recalibrated[2:3]

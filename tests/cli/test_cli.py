@@ -100,6 +100,7 @@ def test_the_report_knows_the_training_rows_and_can_be_written_again(house_run, 
     assert row in (folder / "again.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_warnings_name_options_of_the_command_line(houses, folder):
     """Four networks that are hardly trained: another seed would give another answer, and more of them help."""
     options = (*CHEAP, "--chains", 4, "--option", "num_epochs=2", "--out", folder / "wary")
@@ -341,7 +342,7 @@ def test_a_likelihood_is_chosen_by_name_and_tells_the_task(tmp_path, name, task)
 def test_an_unknown_likelihood_is_named_with_those_that_there_are(houses):
     found = run("fit", houses, "--target", "price", "--likelihood", "normal")
     assert found.exit_code == 1
-    assert "likelihood must be one of bernoulli, categorical, gaussian" in found.stderr
+    assert "likelihood must be one of bernoulli, categorical, censored_gaussian, gaussian" in found.stderr
 
 
 @pytest.mark.slow

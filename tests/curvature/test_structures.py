@@ -193,6 +193,7 @@ def test_dense_and_its_factored_forms_are_the_whole_matrix(network, structure):
     np.testing.assert_allclose(_matrix(_curvature(case, structure)), case.matrix, rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["shared", "convolutional"])
 def test_diagonal_and_blocks_are_parts_of_the_whole_matrix(network):
     case = _case(network, "scale from the network")

@@ -53,6 +53,7 @@ def test_minibatches_of_weighted_rows_are_unbiased():
 CURVATURES = [(GGN(), Dense()), (GGN(), Kronecker()), (EmpiricalFisher(), Dense()), (Hessian(), Dense())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "structure"), CURVATURES, ids=lambda each: type(each).__name__)
 def test_the_curvature_is_that_of_repeated_rows(kind, structure):
     task = "classes" if isinstance(structure, Kronecker) else "numbers"
@@ -66,6 +67,7 @@ def test_the_curvature_is_that_of_repeated_rows(kind, structure):
         np.testing.assert_allclose(np.asarray(one, float), np.asarray(other, float), rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_the_posterior_of_a_linear_model_is_that_of_repeated_rows():
     """By Laplace, which is exact there, with the noise learned and the prior chosen by evidence."""
     model, found = _model("numbers", hidden=()), []
@@ -84,6 +86,7 @@ METHODS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS, ids=lambda each: type(each).__name__)
 def test_weights_matter_to_methods_that_have_a_likelihood_of_their_own(method):
     model = _model("numbers", hidden=(), likelihood=mx.likelihoods.Gaussian(scale=0.5))

@@ -75,6 +75,7 @@ def whole():
 # ---- the loop
 
 
+@pytest.mark.slow
 def test_it_ends_when_the_budget_is_spent_and_asks_once():
     oracle = Counting(LABELS)
     learned = learn(oracle, budget=5)

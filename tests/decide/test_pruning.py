@@ -325,6 +325,7 @@ def test_compacting_leaves_out_units_that_lead_nowhere_and_changes_no_prediction
     assert np.array_equal(mx.load(tmp_path / "small").predict(x).mean, small.predict(x).mean)
 
 
+@pytest.mark.slow
 def test_compacting_leaves_the_outputs_of_the_mean_as_they_are():
     posterior = _three_layers("diagonal")
     small = compact(posterior)

@@ -150,6 +150,7 @@ def test_what_was_left_behind_by_a_kill_is_neither_a_row_nor_a_failure(tmp_path)
     assert list(load_comparison(tmp_path / "c")) == list(found)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_not_kept_as_a_failure_of_the_method(tmp_path, monkeypatch):
     import shutil
 

@@ -57,6 +57,7 @@ def test_a_posterior_written_again_predicts_as_recorded(name, tmp_path):
     assert_as_recorded(mx.load(tmp_path / "again"), name, inputs_of(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_an_interrupted_run_is_resumed_to_what_an_uninterrupted_one_was(name, tmp_path):
     shutil.copytree(FIXTURES / name, tmp_path / "run")

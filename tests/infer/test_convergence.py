@@ -71,6 +71,7 @@ def test_the_gain_is_told_from_noise(slope):
     assert flagged == 0 if slope == 0 else flagged > 0.95
 
 
+@pytest.mark.slow
 def test_chains_that_sample_are_judged_as_chains():
     few = fit(SGLD(num_samples=5, num_warmup=10, thin=1, training=MAP(num_epochs=5)), num_chains=2)
     assert "training" not in said(few)
@@ -80,6 +81,7 @@ def test_chains_that_sample_are_judged_as_chains():
     assert "draws, fewer" not in said(fit(DeepEnsemble(2, MAP(num_epochs=200))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", [pytest.param(VI(num_epochs=3000), marks=pytest.mark.slow), IVON(num_epochs=2000)], ids=["VI", "IVON"]
 )
@@ -89,6 +91,7 @@ def test_a_posterior_that_ignores_the_data_says_so(method):
     assert "ignoring the data" not in said(fit(method, hidden=(4,)))
 
 
+@pytest.mark.slow
 def test_what_is_sharper_than_bayes_does_not_ignore_the_data():
     assert "ignoring the data" not in said(fit(VI(num_epochs=3000, temperature=0.01), hidden=(100, 100)))
 

@@ -78,6 +78,7 @@ def _killed_run(tmp_path, seconds):
     process.wait()
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_any_time_resumes_bit_for_bit(tmp_path):
     space: dict = {}
     exec(RUN, space)  # noqa: S102
@@ -173,6 +174,7 @@ def test_batches_are_in_another_order_in_every_phase_and_chain():
     assert len(set(orders)) == 9
 
 
+@pytest.mark.slow
 def test_sigkill_leaves_a_run_that_can_be_resumed(tmp_path):
     _killed_run(tmp_path, 0.3)
     assert mx.files.RunDirectory(tmp_path / "run").read().get("num_chains") == 3
@@ -311,6 +313,7 @@ def test_all_chains_bad_is_an_error_that_says_what_to_do():
         mx.fit(model, data, MAP(num_epochs=50, batch_size=None, optimiser=mx.infer.SGD(1e30)), key=0)
 
 
+@pytest.mark.slow
 def test_early_stopping_returns_to_the_best_weights_of_each_chain():
     rng = np.random.default_rng(1)
     x = rng.normal(size=(40, 3))
@@ -335,6 +338,7 @@ def test_early_stopping_can_hold_out_a_fraction():
     assert posterior.spec.num_examples == 40
 
 
+@pytest.mark.slow
 def test_a_time_limit_ends_training_and_sampling_and_says_so():
     model, data = _small()
     method = mx.infer.SGLD(training=MAP(num_epochs=500), num_samples=200, thin=20)
@@ -364,6 +368,7 @@ def test_init_takes_a_network_or_a_posterior():
         mx.fit(model, data, still, key=0, init=mx.nets.MLP(3, (9, 9), 1, key=0))
 
 
+@pytest.mark.slow
 def test_chains_are_spread_over_devices_without_environment_variables(tmp_path):
     script = """
 import marginax as mx

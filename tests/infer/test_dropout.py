@@ -84,6 +84,7 @@ def test_a_draw_is_a_network_and_predictions_average_draws(method):
     assert prediction.epistemic.min() > 0
 
 
+@pytest.mark.slow
 def test_dropout_of_the_network_itself_is_used_and_stays_on():
     posterior = mx.fit(curve_model(dropout=0.2), (X, Y), MCDropout(num_epochs=50), key=0)
     assert posterior.noise == ()
@@ -92,6 +93,7 @@ def test_dropout_of_the_network_itself_is_used_and_stays_on():
         mx.fit(curve_model(dropout=0.2), (X, Y), MCDropout(0.1), key=0)
 
 
+@pytest.mark.slow
 def test_dropout_layers_of_equinox_are_used():
     net = eqx.nn.Sequential(
         [

@@ -178,6 +178,7 @@ def test_it_starts_from_vi_from_swag_and_from_an_ensemble(wave):
     np.testing.assert_allclose(mixture.predict(x[:3]).epistemic, spread, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_users_frozen_function_gets_a_bayesian_last_layer():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(50, 2))
@@ -202,6 +203,7 @@ def test_a_users_frozen_function_gets_a_bayesian_last_layer():
     assert abs(float(posterior.log_evidence()) / evidence - 1) < 1e-3
 
 
+@pytest.mark.slow
 def test_it_is_the_same_after_saving_and_loading(wave, tmp_path):
     model, x, y, trained = wave
     posterior = mx.fit(
@@ -268,6 +270,7 @@ def coin():
     return mx.fit(model, (x, y), Laplace(structure=Dense(), training=TRAINING), key=0), x
 
 
+@pytest.mark.slow
 def test_links_average_the_sigmoid_over_a_normal_logit(coin):
     posterior, x = coin
     at = np.r_[x[:5], 4 * x[:3]]

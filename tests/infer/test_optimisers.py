@@ -23,6 +23,7 @@ def means(optimiser, **options):
     return mx.fit(model(), DATA, MAP(optimiser=optimiser, **BUDGET), key=0, **options).predict(X).mean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", [pytest.param(Constant(), marks=pytest.mark.slow), Cosine(warmup=0.1)])
 def test_an_optimiser_by_its_factory_is_the_one_with_a_name(schedule):
     ours = means(Adam(0.01, schedule=schedule))
@@ -57,6 +58,7 @@ def test_a_factory_is_stored_by_name_and_a_bare_transformation_says_how():
         encode(MAP(optimiser=optax.adamw(1e-3)))
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_with_a_factory_resumes(tmp_path):
     optimiser = Optax(optax.adamw, learning_rate=0.01, weight_decay=0.1, schedule=Cosine())
     whole = means(optimiser)

@@ -103,6 +103,7 @@ tests.fit({run!r}, [tests.Doing(lambda: time.sleep(300), "sample", 10)])
 """
 
 
+@pytest.mark.slow
 def test_another_process_is_refused_until_the_owner_is_dead(tmp_path, whole):
     program = OWNER.format(folder=str(Path(__file__).parent), run=str(tmp_path / "run"))
     with subprocess.Popen([sys.executable, "-c", program]) as owner:
@@ -325,6 +326,7 @@ tests.fit({run!r}, [tests.Doing(lambda: os.kill(os.getpid(), signal.SIGTERM), "s
 """
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_run_after_its_checkpoint(tmp_path, whole):
     program = TERMINATED.format(folder=str(Path(__file__).parent), run=str(tmp_path / "run"))
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=300)

@@ -335,6 +335,7 @@ def run_until_killed(script):
     return done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "number"),
     [*PLACES[::3], *(pytest.param(*p, marks=pytest.mark.slow) for p in PLACES if p not in PLACES[::3])],

@@ -66,6 +66,7 @@ def test_predictions_are_those_of_scikit_learn_with_the_same_kernel(rows):
     np.testing.assert_allclose(total, std, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_fit_by_evidence_climbs_and_predicts_in_single_precision_what_it_would_in_double(rows):
     x, y = rows
     posterior = fit_gaussian_process(Arrays(x, y))

@@ -65,6 +65,7 @@ def problem():
     return x, rng.negative_binomial(2.0, 2.0 / (2.0 + mean))
 
 
+@pytest.mark.slow
 def test_posterior_of_the_concentration_and_of_the_mean():
     """One intercept and the concentration: NUTS against a grid."""
     _, y = problem()
@@ -87,6 +88,7 @@ def test_posterior_of_the_concentration_and_of_the_mean():
             assert abs(np.mean(values**power) - exact) < 4.9 * np.std(values**power) / np.sqrt(size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [

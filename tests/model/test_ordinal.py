@@ -75,6 +75,7 @@ METHODS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n == "laplace" else pytest.mark.slow) for n in METHODS])
 def test_it_runs_under_every_family_of_methods(name, tmp_path):
     x, y = problem()

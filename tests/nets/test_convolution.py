@@ -51,6 +51,7 @@ def operands(geometry):
     return x, jax.random.normal(keys[1], (2, num_out, channels, *kernel)), stride, padding
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("geometry", "mapped"),
     [(GEOMETRIES[1], mapped) for mapped in MAPS]

@@ -109,6 +109,7 @@ def test_tuning_twice_ends_where_tuning_once_does(wave, num_first):
     np.testing.assert_allclose(twice.covariance.variances(), once.covariance.variances(), rtol=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 3.0])
 def test_noise_and_prior_of_a_linear_model_are_those_of_the_closed_form(linear, temperature):
     model, x, y, _ = linear

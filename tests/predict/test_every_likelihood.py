@@ -58,7 +58,7 @@ METHODS = {
     "noise": I.MCDropout(0.1, num_epochs=30, batch_size=None),
     "chains": I.NUTS(num_warmup=15, num_samples=5),
 }
-FAST = {("linearised", "categorical"), ("linearised", "gaussian"), ("draws", "poisson"), ("noise", "bernoulli, labels")}
+FAST = {("linearised", "categorical"), ("noise", "bernoulli, labels")}
 CASES = [
     pytest.param(method, name, marks=() if (method, name) in FAST else pytest.mark.slow, id=f"{method}, {name}")
     for method in METHODS

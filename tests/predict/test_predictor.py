@@ -84,6 +84,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), CASES)
 def test_a_predictor_gives_the_predictions_of_predict(kind, name):
     posterior = POSTERIORS[kind](name)

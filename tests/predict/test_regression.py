@@ -79,7 +79,7 @@ def test_mixture_matches_direct_computation(name):
     np.testing.assert_allclose(prediction.log_prob(y), [np.log(w @ density(v)) for v in y], rtol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["normal", "laplace", "student"])
+@pytest.mark.parametrize("name", ["normal", "laplace", pytest.param("student", marks=pytest.mark.slow)])
 def test_quantiles_of_the_mixture(name):
     model, make, theirs = CASES[name]
     loc, scale = _params()

@@ -345,6 +345,7 @@ def test_the_console_is_heard(browser, tmp_path, regression):
     assert browser.measure(bad, width=390)["fetched"] != []
 
 
+@pytest.mark.slow
 def test_light_and_dark_differ_and_are_legible(browser, regression, tmp_path):
     light = browser.screenshot(regression[0], tmp_path / "light.png", width=390, height=1600)
     dark = browser.screenshot(regression[0], tmp_path / "dark.png", width=390, height=1600, dark=True)

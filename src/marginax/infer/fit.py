@@ -1,5 +1,6 @@
 """`mx.fit` and `mx.resume`: check everything, then hand over to the driver."""
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from marginax._keys import Key, as_key
 from marginax._machine import check_process
 from marginax.data import GrowingMinibatches, as_source
 from marginax.files import RunDirectory
+from marginax.files.disk import well_formed
 from marginax.infer.catalogue import as_method
 from marginax.infer.closed_form import conjugate_model
 from marginax.infer.driver import MOST_RETRIES, Run
@@ -164,7 +166,10 @@ def resume(
     with files.owned():
         if files.finished:  # meanwhile
             return _finished(files, model)
-        return _restored(files, model, data, hooks).execute(progress)
+        alone = model is None and data is None and hooks is None  # what goes wrong is then in the files
+        with well_formed(directory) if alone else contextlib.nullcontext():
+            run = _restored(files, model, data, hooks)
+        return run.execute(progress)
 
 
 def _finished(files: RunDirectory, model: AbstractModel | None) -> AbstractPosterior:

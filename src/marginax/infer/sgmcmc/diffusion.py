@@ -209,9 +209,7 @@ class AbstractStochasticSampler(AbstractChain):
     ) -> tuple[StochasticState, StochasticInfo]:
         """One step of the dynamics, with a gradient that is not longer than `longest`."""
         value, gradient = self.gradient(model, state, batch)
-        if longest is not None:
-            shorter = jnp.minimum(1.0, longest / optax.tree.norm(gradient))
-            gradient = jax.tree.map(lambda leaf: shorter * leaf, gradient)
+        gradient = bounded(gradient, longest)
         params, memory, noted = self.update(state.params, state.memory, gradient, step_size, temperature, key)
         new = StochasticState(params, memory, state.curvature, state.count + 1, state.anchor, state.training)
         return new, StochasticInfo(value, step_size, **noted)
@@ -249,6 +247,14 @@ class AbstractStochasticSampler(AbstractChain):
         total = jax.tree.map(jnp.add, state.anchor.gradient, gradient)
         anchor = Anchor(state.params, total, seen + size)
         return eqx.tree_at(lambda s: s.anchor, state, anchor), StochasticInfo(value, self.step_size_at(state, batch))
+
+
+def bounded(gradient: Params, longest: Array | None) -> Params:
+    """The gradient, shortened where it is longer."""
+    if longest is None:
+        return gradient
+    factor = jnp.minimum(1.0, longest / optax.tree.norm(gradient))
+    return jax.tree.map(lambda leaf: factor * leaf, gradient)
 
 
 class AtRest(eqx.Module):

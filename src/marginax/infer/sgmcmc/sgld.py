@@ -18,7 +18,7 @@ from marginax._kernels.random import normal_like, uniform
 from marginax.data import Batch
 from marginax.files import register
 from marginax.infer.catalogue import register_method
-from marginax.infer.sgmcmc.diffusion import AbstractStochasticSampler, StochasticInfo, StochasticState
+from marginax.infer.sgmcmc.diffusion import AbstractStochasticSampler, StochasticInfo, StochasticState, bounded
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 
@@ -71,9 +71,11 @@ class SGLD(AbstractStochasticSampler):
         temperature: Any,
         *,
         key: Any,
+        longest: Array | None = None,
     ) -> tuple[StochasticState, StochasticInfo]:
         """A step of the dynamics, which the correction takes back at times."""
         value, gradient = self.gradient(model, state, batch)
+        gradient = bounded(gradient, longest)
         params, _, _ = self.update(state.params, None, gradient, step_size, temperature, key)
         new = eqx.tree_at(lambda s: (s.params, s.count), state, (params, state.count + 1))
         if self.correction is None:
