@@ -69,8 +69,19 @@ def main(arguments: list[str]) -> None:
             results[table][name].append(compete(table, split, name))
     summary = summarise(results)
     show(results, summary, console)
-    path = report.write("tables", {"splits": options.splits, "summary": summary, "results": results})
+    path = report.write("tables", {"splits": options.splits, "summary": summary, "results": brief(results)})
     console.print(f"saved: benchmarks/results/{path.name}")
+
+
+def brief(results: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, Any]:
+    """What a record keeps: means over the rows of each split."""
+    return {
+        table: {
+            name: [{**run, "log_probs": float(np.mean(run["log_probs"]))} for run in runs]
+            for name, runs in by_name.items()
+        }
+        for table, by_name in results.items()
+    }
 
 
 def compete(table: str, split: int, name: str) -> dict[str, Any]:
