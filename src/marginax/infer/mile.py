@@ -56,7 +56,7 @@ class MILEInfo(eqx.Module):
     "method/mile",
     gives="an ensemble whose members become chains",
     use_when="tabular data: the best predictions for the time",
-    cost="10 training runs and 14,000 gradients each",
+    cost="10 training runs and 24,000 gradients each",
     order=220,
 )
 class MILE(AbstractRecipe):

@@ -72,7 +72,7 @@ class MCLMCInfo(eqx.Module):
     "method/mclmc",
     gives="draws with a small, known bias",
     use_when="the posterior to a small, known error, soon",
-    cost="26,000 gradients per chain",
+    cost="52,000 gradients per chain",
     order=230,
 )
 class MCLMC(AbstractFullBatchSampler):
