@@ -1,8 +1,5 @@
 """Methods on programs: laws in closed form, on grids, by long chains of NumPyro, and by simulation."""
 
-import os
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -138,17 +135,14 @@ def radon(county, floor, log_radon=None, num_counties=85):
         numpyro.sample("log_radon", dist.Normal(intercepts[county] + slope * floor, noise), obs=log_radon)
 
 
-def radon_data():
-    path = Path(os.environ.get("MARGINAX_DATA", "data")) / "hierarchical" / "radon.npz"
-    if not path.exists():
-        pytest.skip(f"no {path}")
-    with np.load(path) as file:
+def radon_data(folder):
+    with np.load(folder / "hierarchical" / "radon.npz") as file:
         return {"county": file["county"].astype(int) - 1, "floor": file["floor"], "log_radon": file["log_radon"]}
 
 
 @pytest.mark.slow
-def test_radon_is_that_of_long_chains_of_numpyro():
-    data = radon_data()
+def test_radon_is_that_of_long_chains_of_numpyro(data_dir):
+    data = radon_data(data_dir)
     names = ("mean", "spread", "slope", "noise")
     posterior = mx.fit(mx.Program(radon), data, infer.NUTS(1000, 1500), key=0, num_chains=4, progress=False)
     ours = np.stack([posterior.sites[name] for name in names], axis=-1)

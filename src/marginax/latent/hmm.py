@@ -24,7 +24,7 @@ from marginax.latent.mixture import as_emissions, check_num, described, first_gu
 from marginax.latent.queries import AbstractQueries, as_batch, averaged
 from marginax.latent.simplex import Dirichlet
 from marginax.model.abstract import Params
-from marginax.model.conjugate import AbstractConjugate, Expected, naturals, posterior_draws
+from marginax.model.conjugate import AbstractConjugate, Expected, naturals
 
 _MOST_SEQUENCES = 1000  # that default priors and first guesses look at
 
@@ -57,9 +57,7 @@ class HMMQueries(AbstractQueries):
 
     def transitions(self) -> np.ndarray:
         """The mean transition matrix, from rows to columns."""
-        known = hasattr(self.posterior, "belief")
-        draws = self.posterior.starting_points(1) if known else posterior_draws(self.posterior)
-        return averaged(_transitions, draws, self.posterior.model)
+        return self.mean_of(_transitions)
 
     def components(self) -> dict[str, np.ndarray]:
         """Means and covariances, rates, or probabilities of the states, in the middle of the posterior."""

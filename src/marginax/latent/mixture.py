@@ -26,7 +26,7 @@ from marginax.latent.normals import Normals, NormalWishart
 from marginax.latent.queries import AbstractQueries, as_batch, as_rows, averaged
 from marginax.latent.simplex import Dirichlet
 from marginax.model.abstract import Params
-from marginax.model.conjugate import AbstractConjugate, Expected, naturals, posterior_draws
+from marginax.model.conjugate import AbstractConjugate, Expected, naturals
 
 MOST_ROWS = 100_000  # that default priors look at
 _FIRST_ROWS = 4096  # for a first guess
@@ -52,9 +52,7 @@ class MixtureQueries(AbstractQueries):
 
     def weights(self) -> np.ndarray:
         """The mean weight of each component."""
-        known = hasattr(self.posterior, "belief")
-        draws = self.posterior.starting_points(1) if known else posterior_draws(self.posterior)
-        return averaged(_weights, draws, self.posterior.model)
+        return self.mean_of(_weights)
 
     def components(self) -> dict[str, np.ndarray]:
         """Means and covariances, rates, or probabilities of the components, in the middle of the posterior."""

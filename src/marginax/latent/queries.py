@@ -34,6 +34,12 @@ class AbstractQueries:
         model: Any = self.posterior.model
         return np.asarray(_log_likelihood(model, posterior_draws(self.posterior), as_batch(model, data)))
 
+    def mean_of(self, function: Any) -> np.ndarray:
+        """The mean of a function of parameters and model; of a posterior in closed form, its value in the middle."""
+        known = hasattr(self.posterior, "belief")
+        draws = self.posterior.starting_points(1) if known else posterior_draws(self.posterior)
+        return averaged(function, draws, self.posterior.model)
+
 
 def as_rows(data: Any) -> Rows:
     """One array, or nested lists, of observations."""
