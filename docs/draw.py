@@ -1,13 +1,14 @@
-"""Run the code of documentation pages and keep the pictures that it draws.
+"""Run the code of pages; renew the pictures they show and the output they quote.
 
     python docs/draw.py                              # all pages of the course
     python docs/draw.py docs/course/04-hmc.md        # these pages
 
-Pictures go to `docs/images/`, those of the course to its folder there; what the code
-prints is printed, for the pages that quote it.
+Pictures go to `docs/images/`, those of the course to its folder there. An indented
+block right after a block of code quotes what the code prints, and is written anew.
 """
 
 import contextlib
+import io
 import os
 import re
 import sys
@@ -23,17 +24,24 @@ _BLOCK = re.compile(
     r"^(?P<indent> *)```python[^\n]*\n(?P<code>.*?)^(?P=indent)```",
     re.MULTILINE | re.DOTALL,
 )
+_QUOTED = re.compile(r"\n\n(?P<output>(?: {4}\S.*\n(?:\n(?= {4}))?| {5,}.*\n)+)")
 _FIRST_LINES = 4  # front matter may come before
+_WIDTH = 88
 
 
 def python_blocks(text: str) -> list[tuple[int, str]]:
     """(line number, code) of each Python block, but those right after NO_RUN."""
-    blocks = []
-    for match in _BLOCK.finditer(text):
-        before = text[: match.start()]
-        if not before.rstrip("\n").endswith(NO_RUN):
-            blocks.append((before.count("\n") + 2, textwrap.dedent(match["code"])))
-    return blocks
+    return [
+        (text.count("\n", 0, match.start()) + 2, textwrap.dedent(match["code"]))
+        for match in _blocks(text)
+    ]
+
+
+def _blocks(text: str) -> list[re.Match[str]]:
+    found = _BLOCK.finditer(text)
+    return [
+        each for each in found if not text[: each.start()].rstrip("\n").endswith(NO_RUN)
+    ]
 
 
 def is_slow(text: str) -> bool:
@@ -41,12 +49,42 @@ def is_slow(text: str) -> bool:
     return SLOW in text.splitlines()[:_FIRST_LINES]
 
 
-def run_page(page: Path) -> None:
-    """Run the page's blocks in order, in one namespace and in the present directory."""
-    namespace = {"__name__": "__main__"}
+def run_page(page: Path) -> list[str]:
+    """Run the page's blocks in order, in one namespace and in the present directory.
+
+    Returns:
+        What each block printed.
+    """
+    namespace, printed = {"__name__": "__main__"}, []
     for line, code in python_blocks(page.read_text(encoding="utf-8")):
         padded = "\n" * (line - 1) + code  # a traceback then shows the line of the page
-        exec(compile(padded, str(page), "exec"), namespace)  # noqa: S102 our own documentation
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            exec(compile(padded, str(page), "exec"), namespace)  # noqa: S102 our own documentation
+        printed.append(output.getvalue())
+    return printed
+
+
+def with_outputs(text: str, printed: list[str]) -> str:
+    """The page, quoting what its blocks printed where it quoted them before."""
+    for block, output in reversed(list(zip(_blocks(text), printed, strict=True))):
+        quoted = _QUOTED.match(text, block.end())
+        if quoted and output:
+            text = (
+                text[: quoted.start("output")]
+                + _indented(output)
+                + text[quoted.end("output") :]
+            )
+    return text
+
+
+def _indented(output: str) -> str:
+    """Lines that fit the page; what is folded goes on below the text of its line."""
+    lines = []
+    for line in output.rstrip().splitlines():
+        label = re.match(r"\S+  +", line)
+        hang = " " * (label.end() if label else 0)
+        lines += textwrap.wrap(line, _WIDTH, subsequent_indent=hang) or [""]
+    return "".join(f"    {line}".rstrip() + "\n" for line in lines)
 
 
 def draw_page(page: Path, pictures: Path) -> None:
@@ -55,7 +93,8 @@ def draw_page(page: Path, pictures: Path) -> None:
 
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         began = time.process_time()
-        run_page(page)
+        text = page.read_text(encoding="utf-8")
+        page.write_text(with_outputs(text, run_page(page)), encoding="utf-8")
         seconds = time.process_time() - began
         for picture in sorted(Path(folder).glob("*.png")):
             kept = pictures / picture.name

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from docs.draw import NO_RUN, SLOW, is_slow, python_blocks, run_page
+from docs.draw import NO_RUN, SLOW, is_slow, python_blocks, run_page, with_outputs
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(page for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")] if page.exists())
@@ -52,6 +52,16 @@ def test_blocks_are_found_with_their_lines():
 
 def test_marked_blocks_are_left_out():
     assert python_blocks(f"{NO_RUN}\n```python\n1 / 0\n```\n```python\nok = 1\n```\n") == [(6, "ok = 1\n")]
+
+
+def test_outputs_are_quoted_anew_where_they_were_quoted():
+    code = "```python\nprint(1)\n```\n"
+    text = f"{code}\n    old\n\n      older\n\ntext\n\n{code}\n    - no output\n\n"
+    text += f"{NO_RUN}\n{code}\n    kept\n\n{code}text\n"
+    note = "note       " + "word " * 20
+    new = with_outputs(text, [f"a\n\n{note}\n", "", "nowhere to go\n"])
+    folded = f"    note       {('word ' * 15).strip()}\n{' ' * 15}{('word ' * 5).strip()}\n"
+    assert new == text.replace("    old\n\n      older\n", f"    a\n\n{folded}")
 
 
 def test_a_page_is_slow_if_its_first_lines_say_so():
