@@ -4,7 +4,12 @@ import os
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
 import pytest
+
+from marginax import _compilation
+from marginax._compilation import _options, compiled
 
 PROGRAM = """
 import sys, time
@@ -69,3 +74,19 @@ def test_a_damaged_entry_is_compiled_again(tmp_path):
 def test_a_folder_that_cannot_be_written_is_left_alone(tmp_path):
     tmp_path.chmod(0o500)
     assert run(tmp_path / "compiled")[1] == "None"
+
+
+def test_a_compiled_function_may_be_part_of_a_larger_program():
+    double = compiled(lambda x: 2 * x)
+    assert double(jnp.ones(3)).tolist() == [2, 2, 2]
+    assert jax.jit(lambda x: double(x) + double(1))(jnp.ones(3)).tolist() == [4, 4, 4]
+    assert jax.vmap(double)(jnp.ones((2, 3))).shape == (2, 3)
+    assert jax.grad(lambda x: double(x).sum())(jnp.ones(3)).tolist() == [2, 2, 2]
+
+
+def test_an_option_that_the_compiler_does_not_know_is_left_out(monkeypatch):
+    _options.cache_clear()
+    monkeypatch.setattr(_compilation, "_QUICK", {"xla_cpu_has_no_such_option": True})
+    assert _options() is None
+    assert compiled(lambda x: 2 * x)(jnp.ones(3)).tolist() == [2, 2, 2]
+    _options.cache_clear()

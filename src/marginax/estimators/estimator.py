@@ -274,7 +274,7 @@ def _is_dict(X: Any) -> bool:
 
 def _has_one_axis(X: Any) -> bool:
     try:
-        return np.ndim(X) == 1
+        return (X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim) == 1
     except ValueError:  # rows of several lengths
         return False
 

@@ -17,6 +17,7 @@ from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AxisType, Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Key, PRNGKeyArray, PyTree
 
+from marginax._compilation import compiled
 from marginax._kernels.random import derive
 from marginax.data import AbstractSource, Batch
 from marginax.infer.method import AbstractMethod, Info, Phase, State
@@ -110,7 +111,7 @@ def data_key(key: PRNGKeyArray, phase: Array | int) -> PRNGKeyArray:
     return derive(key, phase, stream=_DATA)
 
 
-@eqx.filter_jit
+@compiled
 def start_chains(
     model: AbstractModel,
     method: AbstractMethod,
@@ -179,7 +180,7 @@ def bound_programs(fixed: Fixed, states: State) -> None:
     _programs.add(program)
 
 
-@eqx.filter_jit(donate="all-except-first")
+@partial(compiled, donate="all-except-first")
 def _run_chunk(lent: tuple[Fixed, Array, Array, Batch | None], states: State) -> tuple[State, Info, PyTree]:
     fixed, start, stop, batches = lent
     arrays, static = eqx.partition((fixed.model, fixed.program, fixed.source), eqx.is_array)

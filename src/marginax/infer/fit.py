@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from marginax._compilation import compiled
 from marginax._keys import Key, as_key
 from marginax._machine import check_process
 from marginax.data import GrowingMinibatches, as_source
@@ -214,7 +214,7 @@ def starting_points(model: AbstractModel, params: Params, init: Any, num_chains:
     return model.start_at(init, params, num_chains)
 
 
-@eqx.filter_jit
+@compiled
 def _fresh_starts(model: AbstractModel, params: Params, num_chains: int, key: PRNGKeyArray) -> Params:
     others = jax.vmap(lambda k: model.reinitialise(params, key=k))(jax.random.split(key, num_chains))
     own = jnp.arange(num_chains) == 0

@@ -16,6 +16,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key, PRNGKeyArray, PyTree
 
+from marginax._compilation import compiled
 from marginax.curvature import AbstractCovariance, output_jacobian
 from marginax.data import DataSpec
 from marginax.files import register
@@ -230,7 +231,7 @@ def _first(moments: Any, log_weights: Array) -> Any:
     return jax.tree.map(lambda leaf: leaf[0], moments)
 
 
-@eqx.filter_jit
+@compiled
 def _class_summary(link: AbstractLink, mean: Array, covariance: Array, noise: Array, weight: Array, full: bool) -> Any:
     if mean.shape[-1] == 1:
         pair = jnp.array(link.pair, mean.dtype)

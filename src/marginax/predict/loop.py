@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from marginax._compilation import compiled
 from marginax._machine import available_memory, check_process
 from marginax.data import DataSpec
 from marginax.predict.functions import MAX_BYTES, AbstractFunctions, AbstractFunctionSet
@@ -223,12 +224,12 @@ def _on_device(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf) if eqx.is_array(leaf) else leaf, tree)
 
 
-@eqx.filter_jit
+@compiled
 def _prepared(functions: AbstractFunctions, draws: PyTree) -> PyTree:
     return functions.prepare(draws)
 
 
-@eqx.filter_jit
+@compiled
 def _reduced(
     reduce: Callable[..., PyTree],
     functions: AbstractFunctions,

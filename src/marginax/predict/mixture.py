@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Num, PRNGKeyArray, PyTree
 
+from marginax._compilation import compiled
 from marginax.model.outcome import Outcome
 from marginax.predict.root import find_quantile, find_smooth_quantile
 from marginax.predict.workload import chunk_size
@@ -219,7 +220,7 @@ def _average(values: Float[Array, "draws *rest"], log_weights: Float[Array, " dr
     return jnp.sum(jnp.where(weights > 0, weights * values, 0), axis=0)
 
 
-@eqx.filter_jit
+@compiled
 def _mean(components: PyTree, log_weights: Array) -> tuple[Array, Array]:
     means = _over_draws(components, "mean")
     mean = _average(means, log_weights)
@@ -229,12 +230,12 @@ def _mean(components: PyTree, log_weights: Array) -> tuple[Array, Array]:
     return mean, _average(spread, log_weights)
 
 
-@eqx.filter_jit
+@compiled
 def _means(components: PyTree, log_weights: Array) -> Array:
     return jnp.swapaxes(_over_draws(components, "mean"), 0, 1)
 
 
-@eqx.filter_jit
+@compiled
 def _mean_covariance(components: PyTree, log_weights: Array) -> Array:
     means = _over_draws(components, "mean")
     centred = means - _average(means, log_weights)
@@ -244,24 +245,24 @@ def _mean_covariance(components: PyTree, log_weights: Array) -> Array:
     return between
 
 
-@eqx.filter_jit
+@compiled
 def _mean_variance(components: PyTree, log_weights: Array) -> Array:
     return _average(_over_draws(components, "variance"), log_weights)
 
 
-@eqx.filter_jit
+@compiled
 def _cdf(components: PyTree, log_weights: Array, y: Array) -> Array:
     return _average(_over_draws(components, "cdf", y), log_weights)
 
 
-@eqx.filter_jit
+@compiled
 def _log_prob(components: PyTree, log_weights: Array, y: Array) -> Array:
     log_probs = _over_draws(components, "log_prob", y)
     joint = jnp.sum(log_probs.reshape(*log_probs.shape[:2], -1), axis=-1)
     return jax.nn.logsumexp(joint + log_weights[:, None], axis=0)
 
 
-@eqx.filter_jit
+@compiled
 def _smooth_quantiles(components: PyTree, log_weights: Array, q: Array, mean: Array, std: Array) -> tuple[Array, Array]:
     rough, rough_weights = jax.tree.map(_single, (components, log_weights))
 
@@ -273,7 +274,7 @@ def _smooth_quantiles(components: PyTree, log_weights: Array, q: Array, mean: Ar
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), jax.lax.map(solve, jnp.moveaxis(q, 1, 0)))
 
 
-@eqx.filter_jit
+@compiled
 def _quantiles(
     components: PyTree, log_weights: Array, q: Array, mean: Array, std: Array, *, discrete: bool = False
 ) -> Array:
@@ -291,19 +292,19 @@ def _single(leaf: Any) -> Any:
     return leaf.astype(jnp.float32) if is_double else leaf
 
 
-@eqx.filter_jit
+@compiled
 def _sample(components: PyTree, keys: Any) -> Array:
     if not hasattr(type(components), "sample"):
         raise NotImplementedError(f"{type(components).__name__} has no sample, so nothing can be drawn from it")
     return eqx.filter_vmap(lambda c, key: c.sample(key))(components, keys)
 
 
-@eqx.filter_jit
+@compiled
 def _sample_by_draw(components: PyTree, keys: Any) -> Array:
     return eqx.filter_vmap(lambda component, keys: jax.vmap(component.sample)(keys))(components, keys)
 
 
-@eqx.filter_jit
+@compiled
 def _cdf_points(components: PyTree, log_weights: Array, points: Float[Array, "m q d"]) -> Float[Array, "m q d"]:
     at = jax.lax.map(lambda y: _cdf(components, log_weights, y), jnp.moveaxis(points, 1, 0))
     return jnp.moveaxis(at, 0, 1)

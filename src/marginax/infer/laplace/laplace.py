@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
+from marginax._compilation import compiled
 from marginax.curvature import GGN, AbstractKind, AbstractStructure, Cost, Dense, Kronecker
 from marginax.data import Batch, as_source
 from marginax.infer.catalogue import register_method
@@ -168,7 +169,7 @@ class Laplace(AbstractMethod):
         return OnlineTraining.of(self.training) if isinstance(self.tuning, Online) else self.training
 
 
-@eqx.filter_jit
+@compiled
 def _finish(passes: Passes, model: AbstractModel, state: LaplaceState):
     mode = passes.mode(model, state)
     return mode, mode.covariance(model, state.params)
