@@ -20,12 +20,14 @@ y = np.sin(x[:, 0])
 model = mx.Model(mx.nets.MLP(8, (16, 16, 16), 1, key=0), mx.likelihoods.Gaussian())
 """
 SHORT = """
-for method in (mx.infer.MAP(50), mx.infer.NUTS(20, 20), mx.infer.SGHMC(20, 20), mx.infer.Laplace(), mx.infer.VI(50)):
+few = {"num_warmup": 20, "num_samples": 20}
+methods = mx.infer.MAP(50), mx.infer.NUTS(**few), mx.infer.SGHMC(**few), mx.infer.Laplace(), mx.infer.VI(num_epochs=50)
+for method in methods:
     mx.fit(model, (x[:100], y[:100]), method, key=0, progress=False).predict(x[:100]).interval(0.9)
 """
 LONG = """
 mx.fit(model, (x, y), mx.infer.MCLMC(num_warmup=4000, num_samples=100, thin=40), key=0, progress=False)
-mx.fit(model, (x, y), mx.infer.VI(4000), key=0, progress=False)
+mx.fit(model, (x, y), mx.infer.VI(num_epochs=4000), key=0, progress=False)
 """
 
 

