@@ -210,6 +210,7 @@ KINDS: dict[str, tuple[str, Callable[[], Law]]] = {
     "mixture of draws": ("Mixture", mixture_of_draws),
     "dropout": ("Stochastic", dropout),
     "flow": ("Transformed", flow),
+    "guide": ("Guided", lambda: guided(None)),
     "guide, with a key": ("Guided", lambda: guided(2)),
     "conjugate": ("Conjugate", conjugate),
     "calibrated": ("Calibrated", calibrated),
