@@ -191,6 +191,21 @@ def test_rounds_of_online_tuning_at_one_mode_end_where_one_round_does(wave):
     assert float(state.training[1].learns_noise) == 0
 
 
+def test_a_posterior_of_online_tuning_is_that_under_the_prior_it_chose(wave):
+    model, x, y, _ = wave
+    method = Laplace(structure=Dense(), tuning=Online(1), training=MAP(num_epochs=60, batch_size=None))
+    online = mx.fit(model, (x, y), method, key=0, progress=False)
+    assert isinstance(online.model.prior, Rescaled)
+    factors = {path: float(value) for path, value in online.model.prior.log_factors.items()}
+    assert max(map(abs, factors.values())) > 0.1
+    places = np.flatnonzero(np.asarray(online.covariance.variances()) > 0)
+    found = np.linalg.inv(np.asarray(online.covariance.dense(), np.float64)[np.ix_(places, places)])
+    leaves = online.model.leaves
+    prior = np.concatenate([np.full(int(np.prod(leaf.shape)), np.exp(factors[leaf.path])) for leaf in leaves])
+    curvature = np.linalg.inv(np.asarray(online.mode.curvature.covariance(jnp.asarray(prior)).dense(), np.float64))
+    np.testing.assert_allclose(found, curvature, rtol=2e-2, atol=2e-2 * np.abs(curvature).max())
+
+
 @pytest.mark.slow
 def test_tuning_online_raises_the_evidence_of_the_network_it_ends_with(wave):
     model, x, y, posterior = wave
