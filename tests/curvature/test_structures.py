@@ -29,6 +29,7 @@ from marginax.curvature import (
     plan_for,
 )
 from marginax.curvature.jacobians import dense_rows
+from marginax.curvature.low_rank import ReducedCurvature
 from marginax.data import Batch
 from marginax.nets.layers import layers_of, replace_layers
 
@@ -338,6 +339,22 @@ def test_low_rank_keeps_the_largest_eigenvalues():
     np.testing.assert_allclose(
         _matrix(_curvature(case, LowRank(6, num_passes=6))), exact, rtol=1e-4, atol=1e-6 * values[-1]
     )
+
+
+def test_under_a_flat_prior_what_low_rank_left_out_is_as_weak_as_the_weakest_it_kept():
+    """Kept whole, it is the inverse of the curvature; cut, the rest has the precision of the weakest direction kept."""
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    values = np.array([9.0, 5.0, 2.0, 1.5, 1.2, 0.7])
+    with jax.enable_x64(True):
+        for rank in (6, 3):
+            kept = ReducedCurvature(jnp.asarray(basis[:, :rank] * np.sqrt(values[:rank])))
+            precision = np.where(np.arange(6) < rank, values, values[rank - 1])
+            wanted = basis / precision @ basis.T
+            np.testing.assert_allclose(kept.covariance(jnp.zeros(6)).dense(), wanted, rtol=1e-9, atol=1e-12)
+            proper = basis[:, :rank] * values[:rank] @ basis[:, :rank].T + 0.4 * np.eye(6)
+            found = kept.covariance(jnp.full(6, 0.4)).dense()
+            np.testing.assert_allclose(found, np.linalg.inv(proper), rtol=1e-9, atol=1e-12)
 
 
 def test_a_subset_is_the_block_of_its_leaves():

@@ -67,6 +67,18 @@ def test_the_curvature_is_that_of_repeated_rows(kind, structure):
         np.testing.assert_allclose(np.asarray(one, float), np.asarray(other, float), rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.parametrize("structure", [Dense(), Kronecker()], ids=lambda each: type(each).__name__)
+def test_a_laplace_approximation_counts_weights_and_the_rows_of_one_epoch(structure):
+    """In batches of 5, of which the last is not full: curvature, likelihood and the number of rows behind them."""
+    model, found = _model("numbers", hidden=()), []
+    for data in _data("numbers"):
+        method = mx.infer.Laplace(structure=structure, training=None)
+        found.append(mx.fit(model, Minibatches(data, 5), method, init=model.network, key=0, progress=False).mode)
+    assert found[0].num_examples == found[1].num_examples == COUNTS.sum()
+    for one, other in zip(jax.tree.leaves(found[0]), jax.tree.leaves(found[1]), strict=True):
+        np.testing.assert_allclose(np.asarray(one, float), np.asarray(other, float), rtol=2e-4, atol=2e-4)
+
+
 @pytest.mark.slow
 def test_the_posterior_of_a_linear_model_is_that_of_repeated_rows():
     """By Laplace, which is exact there, with the noise learned and the prior chosen by evidence."""

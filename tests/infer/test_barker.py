@@ -36,7 +36,11 @@ def test_a_tempered_posterior_is_as_much_narrower():
         assert abs(squares.mean() - exact) < 4.9 * squares.std() / np.sqrt(size)
 
 
-def test_one_move_keeps_a_normal_normal():
+ROOTS = {"diagonal": jnp.array([1.0, 0.4]), "dense": jnp.array([[1.0, 0.0], [1.5, 0.6]])}
+
+
+@pytest.mark.parametrize("name", ROOTS)
+def test_one_move_keeps_a_normal_normal(name):
     """From exact draws of the target, one move with any step size and scale leaves the law as it was."""
 
     def density(position):
@@ -44,7 +48,7 @@ def test_one_move_keeps_a_normal_normal():
 
     method, num = Barker(), 40_000
     starts = jax.random.normal(jax.random.key(0), (num, 2))
-    tuning = Tuning(jnp.asarray(1.7), jnp.array([1.0, 0.4]))
+    tuning = Tuning(jnp.asarray(1.7), ROOTS[name])
 
     def move(position, key):
         new, info, _ = method.move(density, state_at(density, position), tuning, key=key)
@@ -62,4 +66,4 @@ def test_without_the_correction_for_directions_the_law_is_another(monkeypatch):
     """A planted bug: the check above can fail."""
     monkeypatch.setattr(jax.nn, "softplus", lambda x: jnp.zeros_like(x))
     with pytest.raises(AssertionError):
-        test_one_move_keeps_a_normal_normal()
+        test_one_move_keeps_a_normal_normal("diagonal")

@@ -53,6 +53,18 @@ def test_training_that_has_converged_is_silent(method):
     assert "training" not in said(fit(method))
 
 
+@pytest.mark.parametrize("method", [MAP(num_epochs=200), Laplace(training=MAP(num_epochs=200))], ids=["MAP", "Laplace"])
+def test_noise_that_has_not_settled_is_named_after_a_twentieth_of_the_steps(method):
+    """The rate has fallen to zero and the objective is flat, yet most rows lie outside of the intervals."""
+    posterior = fit(method, hidden=(50,))
+    assert "the noise that was learned is not that of the residuals" in said(posterior)
+    assert not training_warnings(posterior.record.info, 60, method)
+    whole = fit(MAP(), hidden=(50,))
+    assert "noise that was learned" not in said(whole)
+    lower, upper = whole.predict(X).interval(0.9)
+    assert np.mean((lower < Y) & (upper > Y)) > 0.8
+
+
 @pytest.mark.slow
 def test_training_that_held_out_rows_have_ended_is_silent():
     posterior = fit(MAP(num_epochs=4000), hooks=[EarlyStopping(0.2, patience=5)])

@@ -15,6 +15,7 @@ from marginax.infer import (
     MCDropout,
     StochasticActivations,
 )
+from marginax.nets.noise import Dropout
 from marginax.posterior import Stochastic
 
 NUM = 20_000
@@ -106,6 +107,21 @@ def test_dropout_layers_of_equinox_are_used():
     posterior = mx.fit(mx.Model(net, mx.likelihoods.Gaussian(0.3)), (X, Y), MCDropout(num_epochs=30), key=0)
     assert posterior.noise == ()
     assert posterior.predict(X).epistemic.min() > 0
+
+
+def test_every_chain_has_the_noise_that_it_learned():
+    """Two networks of equal weights, one without noise and one with much: the spread is that of one half."""
+    model = linear_model()
+    weight = np.asarray(model.network.layers[0].weight)[0]
+    params = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), model.initial(1))
+    posterior = Stochastic(model, params, (Dropout(jnp.array([0.0, 0.5])),), mx.data.DataSpec((3,), (), 60))
+    prediction = posterior.predict(X[:8], num_samples=NUM, key=1)
+    exact = 0.5 * X[:8] ** 2 @ weight**2
+    assert (np.abs(prediction.epistemic / exact - 1) < 4.9 * np.sqrt(5.0 / NUM)).all()
+    nets = posterior.sample(2000, key=2)
+    outputs = np.asarray(eqx.filter_vmap(lambda net: jax.vmap(net)(jnp.asarray(X[:8])))(nets), np.float64)[:, :, 0]
+    assert np.ptp(outputs[::2], axis=0).max() < 1e-5
+    assert (np.abs(outputs[1::2].var(axis=0) / (2 * exact) - 1) < 4.9 * np.sqrt(2.0 / 1000)).all()
 
 
 def test_only_layers_with_random_weights_are_disturbed():

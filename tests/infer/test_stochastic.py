@@ -1,6 +1,7 @@
 """Stochastic-gradient samplers reach their DISCRETISED stationary laws, which are known on a normal posterior."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -207,6 +208,17 @@ def test_preconditioned_steps_have_the_law_of_their_scaling():
         scaled = step / (1e-3 + np.sqrt(square))
         variance = VARIANCE * (1 + scaled * noise / 4) / (1 - scaled / (4 * VARIANCE))
     assert abs(draws.var() / variance - 1) < 0.03
+
+
+def test_the_scaling_of_the_first_steps_is_by_the_plain_mean_of_squares():
+    """Nothing is to be unbiased: after one step it is that gradient's square, after three the mean of three."""
+    method = PreconditionedSGLD(step_size=1e-3, decay=0.999)
+    params, gradients = {"w": jnp.zeros(2)}, np.array([[3.0, -8.0], [1.0, 2.0], [-5.0, 4.0]], np.float32)
+    memory = method.first_memory(params, NUM)
+    for count, gradient in enumerate(gradients, start=1):
+        _, memory, _ = method.update(params, memory, {"w": jnp.asarray(gradient)}, 1e-3, 1.0, jax.random.key(0))
+        wanted = np.mean((gradients[:count] / NUM) ** 2, axis=0)
+        np.testing.assert_allclose(memory.squares["w"], wanted, rtol=1e-5)
 
 
 def test_default_step_comes_from_the_curvature():

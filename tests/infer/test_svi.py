@@ -51,6 +51,15 @@ def test_a_beta_guide_finds_the_exact_posterior_and_evidence():
     assert abs(draws.mean() - found.mean) < 4.9 * float(found.variance / 1000) ** 0.5
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.7, 2.0])
+def test_the_renyi_bound_is_that_of_its_formula(alpha):
+    log_weights = np.array([-1.0, 0.5, 2.0, -3.0])
+    exact = np.log(np.mean(np.exp((1 - alpha) * log_weights))) / (1 - alpha)
+    np.testing.assert_allclose(Renyi(alpha)(jnp.asarray(log_weights)), exact, rtol=1e-5)
+    if alpha == 0:
+        np.testing.assert_allclose(IWAE()(jnp.asarray(log_weights)), exact, rtol=1e-5)
+
+
 @pytest.mark.slow
 def test_bounds_lie_between_the_elbo_and_the_evidence():
     """At the same guide, too wide on purpose; each by many draws."""

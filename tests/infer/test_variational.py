@@ -30,7 +30,7 @@ from marginax.infer import (
     VariationalDropout,
 )
 from marginax.infer.svgd import stein_direction
-from marginax.infer.vi.families import softplus
+from marginax.infer.vi.families import LowRankNormal, initial_rho, softplus
 from marginax.infer.vi.variational_dropout import divergence_from_log_uniform
 
 CALM = {"kl_warmup": 0.1, "batch_size": None, "optimiser": Adam(2e-2)}
@@ -174,13 +174,40 @@ def test_estimators_agree_in_expectation_and_differ_in_noise_as_known():
     assert noise["LocalReparameterisation"] < noise["Flipout"] < noise["Reparameterisation"], noise
 
 
+class Twice(eqx.Module):
+    """A layer that is used twice: its weights are drawn once for the batch."""
+
+    layer: eqx.nn.Linear
+
+    def __call__(self, x):
+        return self.layer(jnp.tanh(self.layer(x)))
+
+
+def test_what_weights_share_and_what_is_their_own_is_drawn_independently():
+    """Each of two weights moves along a direction of its own, too: the variance is 1 + 2^2, from one key (1 + 2)^2."""
+    model = mx.Model(Twice(eqx.nn.Linear(2, 2, key=jax.random.key(0))), mx.likelihoods.Gaussian(scale=1.0))
+    start, num = model.initial(2), 4000
+    directions = 2.0 * jnp.eye(6)[:, :2]
+    approximation = LowRankNormal(start, initial_rho(start, 0.5), directions)
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(8, 2)), jnp.float32)
+    batch = Batch((x, x), jnp.arange(8), 8)
+    found = {}
+    for estimator in (Reparameterisation(), LocalReparameterisation(), Flipout()):
+
+        def value(key, estimator=estimator):
+            draw = approximation.sample(key=jax.random.fold_in(key, 0))
+            return estimator.log_likelihood(model, approximation, draw, batch, key=jax.random.fold_in(key, 1))
+
+        found[type(estimator).__name__] = np.asarray(
+            jax.jit(jax.vmap(value))(jax.random.split(jax.random.key(3), num)), np.float64
+        )
+    values = found.pop("Reparameterisation")
+    for name, value in found.items():
+        errors = np.sqrt((value.var() + values.var()) / num)
+        assert abs(value.mean() - values.mean()) < 4.9 * errors, name
+
+
 def test_a_layer_that_is_used_twice_gets_one_draw_for_the_batch():
-    class Twice(eqx.Module):
-        layer: eqx.nn.Linear
-
-        def __call__(self, x):
-            return self.layer(jnp.tanh(self.layer(x)))
-
     net = Twice(eqx.nn.Linear(2, 2, key=jax.random.key(0)))
     model = mx.Model(net, mx.likelihoods.Gaussian(scale=0.3))
     x = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.special import gammaln
+from scipy.special import digamma, gammaln
 
 import marginax as mx
 from marginax.latent import LDA, Dirichlet
@@ -40,6 +40,20 @@ def test_one_topic_has_the_evidence_in_closed_form():
         seen = 0.7 + counts.sum(0)
         evidence = gammaln(seen).sum() - gammaln(seen.sum()) - 3 * gammaln(0.7) + gammaln(2.1)
         assert lda.elbo == pytest.approx(evidence, abs=1e-8)
+
+
+@pytest.mark.parametrize("concentration", [None, 0.2, 6.0])
+def test_proportions_are_the_fixed_point_under_the_prior_that_is_given(concentration):
+    topics, counts = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]]), np.array([[6, 3, 1], [1, 0, 4]])
+    prior = 0.5 if concentration is None else concentration
+    belief = np.ones((2, 2))
+    for _ in range(2000):
+        shares = np.exp(digamma(belief) - digamma(belief.sum(1, keepdims=True)))
+        belief = prior + shares * ((counts / (shares @ topics)) @ topics.T)
+    model = LDA(2, proportions=None if concentration is None else Dirichlet(concentration))
+    with jax.enable_x64(True):
+        found = model.proportions(jnp.log(topics), jnp.asarray(counts))
+    np.testing.assert_allclose(found, belief / belief.sum(1, keepdims=True), atol=2e-3)
 
 
 def test_mistakes_are_named():

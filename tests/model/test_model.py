@@ -109,6 +109,26 @@ PRIORS = {
 }
 
 
+LAWS = {
+    "normal": (mx.priors.Normal(0.7), stats.norm(0, 0.7).cdf),
+    "laplace": (mx.priors.Laplace(0.7), stats.laplace(0, 0.7).cdf),
+    "student t": (mx.priors.StudentT(3.0, 0.7), stats.t(3.0, 0, 0.7).cdf),
+    "scale mixture": (
+        mx.priors.ScaleMixture(0.25, 1.0, 0.1),
+        lambda w: 0.25 * stats.norm(0, 1).cdf(w) + 0.75 * stats.norm(0, 0.1).cdf(w),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_draws_of_a_prior_have_the_law_of_its_density(name):
+    (prior, cdf), num = LAWS[name], 20_000
+    draws = np.asarray(prior.sample(mx.priors.Leaf("w", (num,), None), {}, key=jax.random.key(0)), np.float64)
+    for at in (-1.0, -0.15, 0.1, 0.5):
+        exact = cdf(at)
+        assert abs(np.mean(draws <= at) - exact) < 4.9 * np.sqrt(exact * (1 - exact) / num), at
+
+
 @pytest.mark.parametrize("name", PRIORS)
 def test_log_prior_equals_scipy(name):
     prior, expected = PRIORS[name]

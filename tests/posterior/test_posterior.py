@@ -123,6 +123,22 @@ def test_mixture_predicts_with_its_weights(data):
         Mixture([parts["draws"], parts["normal"]], weights=np.array([1.0, -1.0]))
 
 
+@pytest.mark.parametrize("draw", ["sample_params", "draw"])
+def test_every_draw_of_a_mixture_is_of_a_component_by_its_weight(draw, data):
+    """The first of several as much as the last, and two of them independently of each other."""
+    model, start = _draws_parts(data)
+    far = jax.tree.map(lambda leaf: 0.0 * leaf + 5.0, start)
+    near = jax.tree.map(lambda leaf: 0.0 * leaf, start)
+    mixture = Mixture([Draws(model, near), Draws(model, far)], weights=np.array([0.3, 0.7]))
+    num, from_second = 100, []
+    for seed in range(num):
+        drawn = getattr(mixture, draw)(3, key=jax.random.key(seed))
+        from_second.append(np.asarray(jax.tree.leaves(eqx.filter(drawn, eqx.is_array))[0]).reshape(3, -1)[:, 0] > 2.5)
+    chosen = np.array(from_second, float)
+    assert (np.abs(chosen.mean(axis=0) - 0.7) < 4.9 * np.sqrt(0.21 / num)).all()
+    assert (np.abs(np.cov(chosen.T)[np.triu_indices(3, 1)]) < 4.9 * 0.21 / np.sqrt(num)).all()
+
+
 def test_gaussian_log_prob_is_that_of_its_covariance(data):
     normal = _posteriors(data)["normal"]
     size = normal.covariance.size

@@ -1,5 +1,6 @@
 """Prior precisions and noise by evidence: the fixed point is the maximum, and what is tuned is what is said."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +8,11 @@ import pytest
 from scipy import optimize, stats
 
 import marginax as mx
-from marginax.curvature import Dense, Kronecker
+from marginax.curvature import GGN, Dense, Kronecker
+from marginax.data import FullBatch
 from marginax.infer import LBFGS, MAP, Evidence, HeldOut, Laplace, Online, PerLayer, WholeNetwork
+from marginax.infer.laplace.online import CurrentPrior, Tune
+from marginax.infer.laplace.passes import LaplaceState, Pass, Passes
 from marginax.infer.laplace.tuning import Factors, apply_factors
 from marginax.model.priors import Normal, Rescaled
 
@@ -161,6 +165,45 @@ def test_held_out_data_choose_the_factor_of_best_predictions(wave):
         scores.append(candidate.predict(data[0]).log_prob(data[1]).mean())
     chosen = np.exp(float(tuned.model.prior.log_factors["layers/0/weight"]))
     np.testing.assert_allclose(chosen, factors[np.argmax(scores)], rtol=1e-4)
+
+
+def test_rounds_of_online_tuning_at_one_mode_end_where_one_round_does(wave):
+    """Factors of a round multiply those of the rounds before it: there is nothing left to choose the second time."""
+    model, x, y, posterior = wave
+    passes, source = Passes.of(Kronecker(), mx.All(), GGN()), FullBatch((x, y))
+    batch, start = source.batch(0, key=jax.random.key(0)), posterior.mean
+    sums = passes.start(model, start, batch, key=jax.random.key(0))
+    none, zero = jnp.zeros((), jnp.int32), jnp.zeros(())
+    prior = CurrentPrior(jnp.zeros(len(model.leaves)), jnp.ones(()))
+    state = LaplaceState(start, (None, prior), sums, none, none, zero, jnp.asarray(80, jnp.int32), batch.x[0])
+
+    @eqx.filter_jit
+    def one_round(state):
+        state = Pass(passes, 0).step(model, state, batch, key=jax.random.key(0))[0]
+        return Tune(passes, Online(2)).step(model, state, batch, key=jax.random.key(0))[0]
+
+    factors = []
+    for _ in range(2):
+        state = one_round(state)
+        factors.append(np.asarray(state.training[1].log_factors))
+    assert np.abs(factors[0]).max() > 0.3
+    np.testing.assert_allclose(factors[1], factors[0], atol=2e-3)
+    assert float(state.training[1].learns_noise) == 0
+
+
+def test_a_posterior_of_online_tuning_is_that_under_the_prior_it_chose(wave):
+    model, x, y, _ = wave
+    method = Laplace(structure=Dense(), tuning=Online(1), training=MAP(num_epochs=60, batch_size=None))
+    online = mx.fit(model, (x, y), method, key=0, progress=False)
+    assert isinstance(online.model.prior, Rescaled)
+    factors = {path: float(value) for path, value in online.model.prior.log_factors.items()}
+    assert max(map(abs, factors.values())) > 0.1
+    places = np.flatnonzero(np.asarray(online.covariance.variances()) > 0)
+    found = np.linalg.inv(np.asarray(online.covariance.dense(), np.float64)[np.ix_(places, places)])
+    leaves = online.model.leaves
+    prior = np.concatenate([np.full(int(np.prod(leaf.shape)), np.exp(factors[leaf.path])) for leaf in leaves])
+    curvature = np.linalg.inv(np.asarray(online.mode.curvature.covariance(jnp.asarray(prior)).dense(), np.float64))
+    np.testing.assert_allclose(found, curvature, rtol=2e-2, atol=2e-2 * np.abs(curvature).max())
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """What every prediction offers, whatever it is made of; and what users pass in its place."""
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -8,13 +9,16 @@ from tests.evaluate.laws import predict_classes, predict_law, some_classes, some
 
 from marginax.model import Outcome
 from marginax.model import distributions as dist
+from marginax.model.distributions import Normal
 from marginax.predict import (
     AbstractPrediction,
     ClassificationPrediction,
     NormalPrediction,
+    RegressionPrediction,
     SampledPrediction,
     read_prediction,
 )
+from marginax.predict.mixture import Mixture
 from marginax.predict.reading import as_given, outcome_of, read_classes, read_draw_probs, read_numbers
 from marginax.predict.recalibrated import RecalibratedPrediction
 
@@ -98,6 +102,23 @@ def test_normals_are_those_of_scipy():
     np.testing.assert_allclose(normal.log_prob(y), law.logpdf(y), rtol=1e-12)
     np.testing.assert_allclose(normal.cdf(y), law.cdf(y), rtol=1e-12)
     np.testing.assert_allclose(normal.quantile([0.1, 0.7]), law.ppf(np.array([[0.1], [0.7]])), rtol=1e-12)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["noise by row", "one noise for all rows"])
+def test_rows_that_are_averaged_are_the_mean_of_their_distributions(shared):
+    """Also where draws have weights: a row of several is their mixture under each draw, with that draw's weight."""
+    rng = np.random.default_rng(0)
+    loc, scale = rng.normal(size=(3, 4, 1)), np.exp(rng.normal(size=(3, 1) if shared else (3, 4, 1)))
+    weights = np.array([0.6, 0.3, 0.1])
+    normals = Normal(jnp.zeros(()), jnp.ones(()))
+    normals = eqx.tree_at(lambda n: (n.loc, n.scale), normals, (loc, scale))  # on the host, as predictions are
+    prediction = RegressionPrediction(Mixture(normals, (True, not shared), np.log(weights), 4, 10**6), ())
+    found = prediction.averaged(2)
+    scales = np.broadcast_to(scale[:, None] if shared else scale, loc.shape)
+    by_hand = np.tensordot(weights, stats.norm.cdf(0.3, loc, scales)[..., 0], 1).reshape(2, 2).mean(axis=1)
+    np.testing.assert_allclose(found.cdf(np.full(2, 0.3)), by_hand, rtol=1e-5)
+    np.testing.assert_allclose(found.mean, np.tensordot(weights, loc[..., 0], 1).reshape(2, 2).mean(axis=1), rtol=1e-5)
+    np.testing.assert_allclose(found.aleatoric, (weights @ (scales[..., 0] ** 2)).reshape(2, 2).mean(axis=1), rtol=1e-5)
 
 
 def test_probabilities_of_draws_are_averaged():

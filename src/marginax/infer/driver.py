@@ -38,7 +38,7 @@ from marginax.infer.chunk import (
     start_elsewhere,
     traced_numbers,
 )
-from marginax.infer.convergence import objective_of, training_warnings
+from marginax.infer.convergence import end_warnings, objective_of
 from marginax.infer.hooks import AbstractHook, Event
 from marginax.infer.method import AbstractMethod, Phase
 from marginax.infer.progress import Interrupt, Progress
@@ -366,7 +366,7 @@ class Run:
         if not finished:
             notes += ("interrupted before its last step: what there was is here, mx.resume goes on from a directory",)
         elif all(self.num_steps.get(phase.name) == phase.num_steps for phase in phases):  # no hook has ended one
-            notes += training_warnings(infos, int(self.source.spec.num_examples), self.method)
+            notes += end_warnings(infos, self.source, self.method, self.model, states)
         record = FitRecord(
             method=describe(self.method),
             num_chains=self.num_chains,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from marginax.posterior.posterior import AbstractPosterior
 
 NUM_DRAWS = 1000  # of a posterior that is not made of draws
+_SITES = 1  # stream of random numbers
 
 
 def program_of(posterior: "AbstractPosterior") -> Program:
@@ -48,6 +49,7 @@ def draw_predictive(
     program = program_of(posterior)
     sampling = require("marginax.model.program_sampling")
     params, (chains, draws) = stacked_params(posterior, num_samples)
+    key = jax.random.fold_in(key, _SITES)  # the same key may have drawn the unknowns
     return sampling.draw_sites(program, params, arguments, chains * draws, key=key, max_bytes=max_bytes)
 
 

@@ -21,6 +21,7 @@ from marginax.curvature import AbstractCovariance, output_jacobian
 from marginax.data import DataSpec
 from marginax.files import register
 from marginax.model import Model, Params
+from marginax.predict.fresh import FreshFunctions
 from marginax.predict.functions import MAX_BYTES, AbstractFunctions, JoinedFunctions, ParameterDraws
 from marginax.predict.links import AbstractLink, MonteCarlo
 from marginax.predict.loop import DrawLoop
@@ -211,7 +212,7 @@ def averaging_linearised(
     if not by_link and isinstance(loop.like, tuple):
         return averaging(JoinedFunctions(members, weights), x, **options)
     if not by_link:
-        return lambda x: mixture_of(loop.at(x), spec)
+        return lambda x: mixture_of(loop.at(x), spec, FreshFunctions(members, weights, x, spec, max_bytes))
     width, num_draws = loop.like[0].shape[-1], first.num_draws
     noise = jax.random.normal(key, (len(members), num_draws, width), loop.like[0].dtype)
 

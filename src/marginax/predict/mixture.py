@@ -128,8 +128,15 @@ class Mixture:
         pick_key, noise_key = jax.random.split(key)
         ladder = np.cumsum(np.exp(self.log_weights))
         uniform = np.asarray(jax.random.uniform(pick_key, (num,)), np.float64)
-        picks = np.searchsorted(ladder, uniform * ladder[-1], side="right")
-        keys = jax.random.split(noise_key, num)
+        return self._sampled(np.searchsorted(ladder, uniform * ladder[-1], side="right"), noise_key)
+
+    def sample_each(self, *, key: PRNGKeyArray) -> Num[np.ndarray, "draws n d"]:
+        """One sample of the distribution of every draw, at all rows."""
+        return self._sampled(np.arange(self.num_draws), key)
+
+    def _sampled(self, picks: Int[np.ndarray, " num"], key: PRNGKeyArray) -> Num[np.ndarray, "num n d"]:
+        num = len(picks)
+        keys = jax.random.split(key, num)
         size = chunk_size(num, self._limit(self.num_rows))
         parts = []
         for start in range(0, num, size):
@@ -154,9 +161,9 @@ class Mixture:
             parts.append(self.rows(rows[at]).by_rows(_cdf_points, points[at])[:num])
         return np.concatenate(parts)
 
-    def scaled(self, factor: float) -> "Mixture":
-        """Every component moved and scaled, so that the mixture is scaled around its mean."""
-        shift = (1 - factor) * self.mean()[0]
+    def scaled(self, factor: float, centre: Float[np.ndarray, "n d"] | None = None) -> "Mixture":
+        """Every component moved and scaled, so that the mixture is scaled around its mean, or around a given centre."""
+        shift = (1 - factor) * (self.mean()[0] if centre is None else centre)
         with jax.enable_x64(True):
             moved = eqx.filter_vmap(lambda component: component.affine(shift, factor))(self.components)
         arrays, rest = eqx.partition(moved, lambda leaf: isinstance(leaf, np.ndarray | jax.Array))

@@ -1,5 +1,6 @@
 """Draws of the posterior, at inputs: the way to a prediction."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
@@ -11,6 +12,7 @@ from jaxtyping import Array, PyTree
 from marginax.data import DataSpec
 from marginax.model.outcome import Outcome
 from marginax.predict.classification import ClassAverages, ClassificationPrediction, ClassSummary, summarise
+from marginax.predict.fresh import FreshFunctions
 from marginax.predict.functions import MAX_BYTES, AbstractFunctionSet, ParameterDraws
 from marginax.predict.loop import DrawLoop, components
 from marginax.predict.mixture import Mixture
@@ -105,10 +107,11 @@ def averaging(
     return of_classes if loop.num_classes else of_numbers
 
 
-def mixture_of(loop: DrawLoop, spec: DataSpec) -> Prediction:
-    """The distributions of all draws at all inputs, as a prediction."""
+def mixture_of(loop: DrawLoop, spec: DataSpec, fresh: FreshFunctions | None = None) -> Prediction:
+    """The distributions of all draws at all inputs, as a prediction; `fresh` as in `RegressionPrediction`."""
     leaves = loop.rebuild(loop.collect(components))
-    return from_mixture(Mixture(leaves, loop.row_axes, loop.log_weights, loop.num_rows, loop.max_bytes), spec)
+    found = from_mixture(Mixture(leaves, loop.row_axes, loop.log_weights, loop.num_rows, loop.max_bytes), spec)
+    return dataclasses.replace(found, fresh=fresh) if isinstance(found, RegressionPrediction) else found
 
 
 def empty_averages(loop: DrawLoop, num_classes: int) -> ClassAverages:

@@ -14,6 +14,7 @@ from marginax.model.distributions import Normal
 from marginax.model.normal_outputs import NormalOutputs
 from marginax.model.outcome import Outcome
 from marginax.predict.checks import check_count, check_size, rows_of
+from marginax.predict.fresh import FreshFunctions
 from marginax.predict.mixture import Mixture
 from marginax.predict.normal_crps import normal_mixture_crps
 from marginax.predict.prediction import AbstractNumberPrediction
@@ -54,12 +55,14 @@ class RegressionPrediction(AbstractNumberPrediction):
         y_shape: the shape of one target, () or (d,).
         y_shift: y = y_shift + y_factor * (y in the units of the model).
         y_factor: see `y_shift`.
+        fresh: where a component stands for all functions of a posterior, in closed form: a way to draw some of them.
     """
 
     mixture: Mixture
     y_shape: tuple[int, ...]
     y_shift: Any = 0.0
     y_factor: Any = 1.0
+    fresh: FreshFunctions | None = None
 
     def __len__(self) -> int:
         return self.mixture.num_rows
@@ -68,7 +71,9 @@ class RegressionPrediction(AbstractNumberPrediction):
         return f"RegressionPrediction(n={len(self)}, outputs={self._num_outputs}, draws={self.num_draws})"
 
     def __getitem__(self, index: Any) -> "RegressionPrediction":
-        return dataclasses.replace(self, mixture=self.mixture.rows(rows_of(index, len(self))))
+        rows = rows_of(index, len(self))
+        fresh = None if self.fresh is None else self.fresh.rows(rows)
+        return dataclasses.replace(self, mixture=self.mixture.rows(rows), fresh=fresh)
 
     @property
     def outcome(self) -> Outcome:
@@ -154,13 +159,14 @@ class RegressionPrediction(AbstractNumberPrediction):
         return self.mixture.cdf_at(rows, standard).reshape(points.shape)
 
     def averaged(self, num: int) -> "RegressionPrediction":
-        return dataclasses.replace(self, mixture=self.mixture.averaged(num))
+        return dataclasses.replace(self, mixture=self.mixture.averaged(num), fresh=None)
 
     def scaled(self, factor: float) -> "RegressionPrediction":
         """Every component moved and scaled; `epistemic` and `aleatoric` both grow by the factor squared."""
         if not self.can_scale:
             raise TypeError(f"prediction must be a distribution of real numbers to be scaled, got {self!r}")
-        return dataclasses.replace(self, mixture=self.mixture.scaled(factor))
+        fresh = None if self.fresh is None else self.fresh.scaled(factor, self._moments[0])
+        return dataclasses.replace(self, mixture=self.mixture.scaled(factor), fresh=fresh)
 
     def closed_form_crps(self, y: Float[np.ndarray, "n *d"]) -> Float[np.ndarray, "n *d"] | None:
         if not isinstance(self.mixture.components, Normal):
@@ -174,9 +180,18 @@ class RegressionPrediction(AbstractNumberPrediction):
         return self.mixture.log_prob(self._standard(y)) - jacobian
 
     def sample(self, num: int, *, key: Key) -> Num[np.ndarray, "num n *d"]:
-        """Draw targets: each sample takes one draw of the posterior for all inputs, then adds its noise."""
-        values = self.mixture.sample(check_count(num, "num"), key=as_key(key)).reshape(num, len(self), -1)
-        return self._in_units(values).reshape(num, len(self), *self.y_shape)
+        """Draw targets: each sample takes one draw of the posterior for all inputs, then adds its noise.
+
+        So targets at several inputs have their joint law. Predictions of a Gaussian process in closed form, and of rows
+        that were averaged over missing values, know the law of each input alone, and draw each on its own.
+        """
+        check_count(num, "num")
+        if self.fresh is None:
+            values = self.mixture.sample(num, key=as_key(key))
+        else:
+            for_functions, for_noise = jax.random.split(as_key(key))
+            values = self.fresh.draw(num, key=for_functions).sample_each(key=for_noise)
+        return self._in_units(values.reshape(num, len(self), -1)).reshape(num, len(self), *self.y_shape)
 
     def sample_by_draw(self, num: int, *, key: Key) -> Float[np.ndarray, "draws num n *d"]:
         shape = (self.num_draws, num, len(self), self._num_outputs)
