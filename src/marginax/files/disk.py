@@ -46,13 +46,22 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
         raise FileError(f"{os.fspath(path)}: {error}") from error.__cause__
 
 
+_FORGED = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
 @contextlib.contextmanager
 def well_formed(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn what goes wrong with whole files of wrong contents, which only a forger writes, into a `FileError`."""
     try:
         yield
-    except (KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
-        raise FileError(f"{os.fspath(path)}: not what marginax writes ({type(error).__name__}: {error})") from error
+    except (FileError, FloatingPointError):  # these say what is wrong themselves
+        raise
+    except _FORGED as error:
+        text = " ".join(str(error).split())
+        raise FileError(
+            f"{os.fspath(path)}: cannot go on with what is stored there ({type(error).__name__}: {text:.200}): "
+            "take another copy, or begin again"
+        ) from error
 
 
 @contextlib.contextmanager

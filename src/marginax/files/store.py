@@ -29,6 +29,7 @@ from marginax.files.disk import (
     sync_directory,
     system_errors,
     temporary_directory,
+    well_formed,
 )
 from marginax.files.error import FileError
 from marginax.files.tensors import hash_file, map_tensors, parse_json, read_tensors, write_all, write_tensors
@@ -87,7 +88,7 @@ def load_tree(path: PathLike, kind: str) -> Any:
         The tree.
     """
     document, arrays = read_bundle(path, kind)
-    with naming(path):
+    with well_formed(path), naming(path):
         return decode(document, arrays)
 
 

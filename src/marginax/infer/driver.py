@@ -20,7 +20,8 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from marginax._machine import available_memory
 from marginax.data import AbstractSource, Batch
 from marginax.files import FileError, GrowingArrays, GrowingFile, RunDirectory
-from marginax.files.disk import well_formed
+from marginax.files.disk import naming, well_formed
+from marginax.files.hints import check_document
 from marginax.infer.chunk import (
     Fixed,
     bound_programs,
@@ -51,6 +52,16 @@ _SECONDS_PER_CHUNK = 0.5
 _MOST_STEPS = 4096
 _MOST_SAVING = 0.02  # share of the time that goes to checkpoints
 _MOST_BYTES = 64 * 2**20  # of draws or batches held for one chunk
+_CURSOR = {
+    "phase": int,
+    "step": int,
+    "stopped": bool | None,
+    "num_devices": int | None,
+    "num_steps": dict[str, int],
+    "seconds": dict[str, float],
+    "bad_chains": dict[str, str],
+    "notes": list[str],
+}
 MOST_RETRIES = 10  # of starting points where the density is not finite
 
 
@@ -323,18 +334,34 @@ class Run:
 
     def _restore(self, directory: RunDirectory, like: PyTree) -> PyTree:
         """Go to the last checkpoint, if there is one; states of chains and hooks there."""
-        with well_formed(directory.path):
-            found = directory.latest(like)
-            if found is None:
-                return None
-            cursor, restored, files = found
-            self.kept = dict(files)
+        found = directory.latest(like)
+        if found is None:
+            return None
+        cursor, restored, files = found
+        self.kept = dict(files)
+        with well_formed(directory.path), naming(directory.path):
+            check_document(cursor, _CURSOR, "the checkpoint")
             self._set_cursor(cursor)
-            return restored
+            self._check_cursor()
+        return restored
+
+    def _check_cursor(self) -> None:
+        """Raise if there is no such step, or if what is kept is not what that many steps give."""
+        phases = self._phases
+        counts = [*(self.num_steps.get(phase.name, 0) for phase in phases), 0]
+        if not 0 <= self.phase <= len(phases) or self.step != counts[self.phase] or any(counts[self.phase + 1 :]):
+            raise FileError(f"not what marginax writes: step {self.step} of phase {self.phase}, steps {self.num_steps}")
+        for index, phase in enumerate(phases):
+            info, draws = self.kept.get(f"info-{index}"), self.kept.get(f"draws-{index}")
+            num = 0 if phase.keep is None else phase.num_kept(counts[index])
+            if (info is not None and info.count != counts[index]) or num != (0 if draws is None else draws.count):
+                raise FileError(f"not what marginax writes: other draws than {counts[index]} steps of {phase.name} give")
+        if not set(self.bad_chains) < set(range(self.num_chains)):
+            raise FileError(f"not what marginax writes: bad chains {sorted(self.bad_chains)} of {self.num_chains}")
 
     def _set_cursor(self, cursor: dict[str, Any]) -> None:
         self.phase, self.step = cursor["phase"], cursor["step"]
-        self.stopped = cursor.get("stopped", False)  # earlier versions did not keep it
+        self.stopped = bool(cursor.get("stopped"))  # earlier versions did not keep it
         before, now = cursor.get("num_devices"), num_devices(self.num_chains)
         if before is not None and before != now:
             warnings.warn(
