@@ -355,7 +355,9 @@ class Run:
             info, draws = self.kept.get(f"info-{index}"), self.kept.get(f"draws-{index}")
             num = 0 if phase.keep is None else phase.num_kept(counts[index])
             if (info is not None and info.count != counts[index]) or num != (0 if draws is None else draws.count):
-                raise FileError(f"not what marginax writes: other draws than {counts[index]} steps of {phase.name} give")
+                raise FileError(
+                    f"not what marginax writes: other draws than {counts[index]} steps of {phase.name} give"
+                )
         if not set(self.bad_chains) < set(range(self.num_chains)):
             raise FileError(f"not what marginax writes: bad chains {sorted(self.bad_chains)} of {self.num_chains}")
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from marginax.posterior.posterior import AbstractPosterior
 
 
-
 def save_posterior(
     posterior: "AbstractPosterior",
     path: str | os.PathLike[str],
