@@ -72,7 +72,7 @@ def _failing(
 
 
 def damage(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, rng: random.Random) -> Iterator[Case]:
-    """A flipped bit, a cut, an addition or zeros in every file in turn, of a run in the middle and of a finished one."""
+    """A flipped bit, a cut, an addition or zeros in every file in turn, of runs in the middle and finished."""
     states = copy_states(work, folder)
     chosen = [states[len(states) // 3], states[2 * len(states) // 3], folder / "run"]
     files = [(state, each.relative_to(state)) for state in chosen for each in state.rglob("*") if each.is_file()]

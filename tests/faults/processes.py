@@ -15,11 +15,12 @@ from tests.faults.calls import Calls, count_calls
 from tests.faults.work import LONGEST, NOT_BEGUN, REFUSALS, RefusedError, Work, judge, quiet, works
 
 ALLOWED = ("is in use by", "exists", "holds", "is not empty", *NOT_BEGUN)
+PRELOADED = ("marginax.cli", "marginax.decide", "marginax.estimators", "marginax.evaluate", "sklearn.model_selection")
 Case = tuple[str, str]  # outcome, and what was done
 
 
 def killed(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, rng: random.Random) -> Iterator[Case]:
-    """SIGKILL at a random moment or inside of a write, sometimes once more while it goes on; then it goes on to its end.
+    """SIGKILL at a random moment or inside of a write, sometimes once more while it goes on; then it ends.
 
     The kernel ends a process here, and nothing is copied by the one that is ended.
     """
@@ -59,7 +60,7 @@ def rivals(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, r
 def _context() -> Any:
     """Processes forked from one that has imported everything and computed nothing."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.faults.processes"])
+    context.set_forkserver_preload(["tests.faults.processes", *PRELOADED])
     return context
 
 

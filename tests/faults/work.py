@@ -134,6 +134,8 @@ def _comparison() -> Work:
 
     def answer(path: Path) -> list[np.ndarray]:
         found = mx.evaluate.load_comparison(path)
+        if failures := [row.failure for row in found.values() if row.failure is not None]:
+            raise RefusedError(failures[0])
         scores = [np.array([score.value for score in row.scores.values()]) for row in found.values()]
         return [*scores, *numbers([found.posteriors[name] for name in found])]
 

@@ -1,7 +1,7 @@
 """Whether what a file holds is of the type that the code says: the one place where stored values meet annotations.
 
 Only files that somebody has forged fail here, since whole files hold what the code has written. Generous where objects
-are: every array or number may be an array (traced, stacked over chains) or be left out (a filtered network).
+are: every number may be an array (traced, stacked over chains), and an array of a network may be left out (a part of it).
 """
 
 import collections.abc
@@ -54,18 +54,20 @@ def fits(value: Any, hint: Any) -> bool:
     if hint in _KINDS:
         return _is_number(value, hint)
     if _is_array_hint(hint):
-        return value is None or isinstance(value, (*_ARRAYS, *_NUMBERS))
+        return isinstance(value, (*_ARRAYS, *_NUMBERS))
     cls = hint if origin is None else origin
-    if not isinstance(cls, type) or "jaxtyping" in cls.__module__:
-        return True  # PyTree
+    if not isinstance(cls, type) or "jaxtyping" in cls.__module__:  # PyTree
+        return not any(isinstance(leaf, str) and leaf != LEFT_OUT for leaf in jax.tree.leaves(value))
     return _is_instance(value, cls)
 
 
 def check_object(cls: type, values: Mapping[str, Any]) -> None:
     """Raise FileError unless the values are what the fields of a class are annotated with."""
     hints = _hints(cls)
+    is_network = any("__call__" in vars(each) for each in cls.__mro__)
     for name, value in values.items():
-        if not fits(value, hints.get(name, Any)):
+        hint = hints.get(name, Any)
+        if not fits(value, hint) and not (is_network and value is None and _is_array_hint(hint)):
             raise FileError(f"field {name!r} of {cls.__name__} cannot be {_short(value)}")
 
 

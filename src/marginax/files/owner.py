@@ -13,6 +13,7 @@ from pathlib import Path
 
 from marginax.files.disk import plain_path, system_errors
 from marginax.files.error import FileError
+from marginax.files.handles import opened
 
 try:
     import fcntl
@@ -79,7 +80,7 @@ def owned(directory: Path) -> Iterator[Owner]:
 def _locked(path: Path) -> int | None:
     assert fcntl is not None
     while True:
-        fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        fd = opened(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise FileError(f"{path / LOCK} is not a regular file: remove it")

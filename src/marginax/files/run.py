@@ -132,7 +132,7 @@ class RunDirectory:
         setup = self.read()
         if _INPUTS not in setup:
             raise FileExistsError(f"directory {str(self.path)!r} holds another {self.what}: {self.instead}")
-        if found := differences(setup.get(_INPUTS), given):
+        if found := differences(setup.get(_INPUTS, of=dict[str, str]), given):
             raise FileExistsError(f"directory {str(self.path)!r} holds another {self.what} ({found}): {self.instead}")
 
     def check_vacant(self) -> None:

@@ -110,6 +110,8 @@ def _with_model(posterior: Any, model: AbstractModel) -> Any:
         if isinstance(node, Params):
             if structure is None or len(node.network) != structure.num_leaves:
                 raise FileError("its weights do not fit the model")
+            if any(isinstance(leaf, str) for leaf in jax.tree.leaves(node)):
+                raise FileError("its weights are not numbers")
             return Params(jax.tree.unflatten(structure, node.network), node.likelihood, node.prior)
         return model if isinstance(node, str) and node == LEFT_OUT else node
 
