@@ -171,7 +171,8 @@ def signals(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, 
 
     began, every = time.monotonic(), list(range(1, count_calls(work, folder) + 1))
     seconds = time.monotonic() - began
-    before = signal.signal(signal.SIGTERM, end)
+    # what a shell starts in the background ignores SIGINT
+    before = {each: signal.signal(each, end) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         for number in [rng.choice(every) for _ in range(num or 32)]:
             which, at_call = rng.choice([signal.SIGINT, signal.SIGTERM]), rng.random() < 0.5
@@ -195,7 +196,8 @@ def signals(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, 
             yield judge(work, path, truth, f"{which.name} at {where}", may_refuse=False)
             shutil.rmtree(path, ignore_errors=True)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 ATTACKS = {

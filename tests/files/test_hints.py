@@ -8,6 +8,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import Float
 from tests.faults.calls import copy_states
 from tests.faults.work import works
 
@@ -27,6 +28,8 @@ FITTING = [
     ({"a": 1.5}, dict[str, float]),
     ([1, 2], list[int]),
     (LEFT_OUT, mx.Model),
+    (np.ones(2), Float[np.ndarray, " k"]),
+    (jnp.ones((4, 2)), Float[jnp.ndarray, " k"]),
     (jnp.tanh, Callable[..., int]),
 ]
 WRONG = [
@@ -40,6 +43,9 @@ WRONG = [
     ({1: 1.5}, dict[str, float]),
     ("text", mx.Model),
     ("text", jnp.ndarray),
+    (3, np.ndarray),
+    (np.ones((2, 2)), Float[np.ndarray, " k"]),
+    (np.ones(2, int), Float[np.ndarray, " k"]),
     (jnp.ones(3), int),
     (2**70, str),
 ]

@@ -1,7 +1,7 @@
 """Whether what a file holds is of the type that the code says: the one place where stored values meet annotations.
 
 Only files that somebody has forged fail here, since whole files hold what the code has written. Generous where objects
-are: every number may be an array (traced, stacked over chains), and an array of a network may be left out (a part of it).
+are: every number may be an array (traced, stacked over chains), and an array of a network may be missing (in a part).
 """
 
 import collections.abc
@@ -54,7 +54,7 @@ def fits(value: Any, hint: Any) -> bool:
     if hint in _KINDS:
         return _is_number(value, hint)
     if _is_array_hint(hint):
-        return isinstance(value, (*_ARRAYS, *_NUMBERS))
+        return _is_array(value, hint)
     cls = hint if origin is None else origin
     if not isinstance(cls, type) or "jaxtyping" in cls.__module__:  # PyTree
         return not any(isinstance(leaf, str) and leaf != LEFT_OUT for leaf in jax.tree.leaves(value))
@@ -103,6 +103,13 @@ def _is_number(value: Any, hint: Any) -> bool:
 
 def _is_array_hint(hint: Any) -> bool:
     return isinstance(hint, type) and (issubclass(hint, _ARRAYS) or hasattr(hint, "array_type"))
+
+
+def _is_array(value: Any, hint: Any) -> bool:
+    """NumPy arrays have the dtype and the number of axes that is said; those of JAX may be stacked, or be numbers."""
+    if getattr(hint, "array_type", hint) is np.ndarray:
+        return isinstance(value, hint)
+    return isinstance(value, _ARRAYS if hasattr(hint, "array_type") else (*_ARRAYS, *_NUMBERS))
 
 
 def _is_instance(value: Any, cls: type) -> bool:
