@@ -20,8 +20,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from marginax._machine import available_memory
 from marginax.data import AbstractSource, Batch
 from marginax.files import FileError, GrowingArrays, GrowingFile, RunDirectory
-from marginax.files.disk import naming, well_formed
-from marginax.files.hints import check_document
+from marginax.files.disk import naming
 from marginax.infer.chunk import (
     Fixed,
     bound_programs,
@@ -40,6 +39,7 @@ from marginax.infer.chunk import (
     traced_numbers,
 )
 from marginax.infer.convergence import objective_of, training_warnings
+from marginax.infer.cursor import check_cursor
 from marginax.infer.hooks import AbstractHook, Event
 from marginax.infer.method import AbstractMethod, Phase
 from marginax.infer.progress import Interrupt, Progress
@@ -52,16 +52,6 @@ _SECONDS_PER_CHUNK = 0.5
 _MOST_STEPS = 4096
 _MOST_SAVING = 0.02  # share of the time that goes to checkpoints
 _MOST_BYTES = 64 * 2**20  # of draws or batches held for one chunk
-_CURSOR = {
-    "phase": int,
-    "step": int,
-    "stopped": bool | None,
-    "num_devices": int | None,
-    "num_steps": dict[str, int],
-    "seconds": dict[str, float],
-    "bad_chains": dict[str, str],
-    "notes": list[str],
-}
 MOST_RETRIES = 10  # of starting points where the density is not finite
 
 
@@ -334,32 +324,14 @@ class Run:
 
     def _restore(self, directory: RunDirectory, like: PyTree) -> PyTree:
         """Go to the last checkpoint, if there is one; states of chains and hooks there."""
-        found = directory.latest(like)
-        if found is None:
+        if (found := directory.latest(like)) is None:
             return None
         cursor, restored, files = found
         self.kept = dict(files)
-        with well_formed(directory.path), naming(directory.path):
-            check_document(cursor, _CURSOR, "the checkpoint")
-            self._set_cursor(cursor)
-            self._check_cursor()
+        with naming(directory.path):
+            check_cursor(cursor, self._phases, files, self.num_chains)
+        self._set_cursor(cursor)
         return restored
-
-    def _check_cursor(self) -> None:
-        """Raise if there is no such step, or if what is kept is not what that many steps give."""
-        phases = self._phases
-        counts = [*(self.num_steps.get(phase.name, 0) for phase in phases), 0]
-        if not 0 <= self.phase <= len(phases) or self.step != counts[self.phase] or any(counts[self.phase + 1 :]):
-            raise FileError(f"not what marginax writes: step {self.step} of phase {self.phase}, steps {self.num_steps}")
-        for index, phase in enumerate(phases):
-            info, draws = self.kept.get(f"info-{index}"), self.kept.get(f"draws-{index}")
-            num = 0 if phase.keep is None else phase.num_kept(counts[index])
-            if (info is not None and info.count != counts[index]) or num != (0 if draws is None else draws.count):
-                raise FileError(
-                    f"not what marginax writes: other draws than {counts[index]} steps of {phase.name} give"
-                )
-        if not set(self.bad_chains) < set(range(self.num_chains)):
-            raise FileError(f"not what marginax writes: bad chains {sorted(self.bad_chains)} of {self.num_chains}")
 
     def _set_cursor(self, cursor: dict[str, Any]) -> None:
         self.phase, self.step = cursor["phase"], cursor["step"]
@@ -380,8 +352,7 @@ class Run:
     def _finish(self, phases: tuple[Phase, ...], states: PyTree, *, finished: bool) -> AbstractPosterior:
         good = np.array([c for c in range(self.num_chains) if c not in self.bad_chains])
         states = jax.device_put(states, jax.local_devices()[0])
-        if self.bad_chains:
-            states = jax.tree.map(lambda leaf: leaf[good], states)
+        states = jax.tree.map(lambda leaf: leaf[good], states) if self.bad_chains else states
         infos: dict[str, Any] = {}
         draws, arrays, file = None, {}, None
         for index, phase in enumerate(phases):
