@@ -19,7 +19,7 @@ AREAS = {
     "Laplace and evidence": ("laplace", "laplace_memory", "evidence"),
     "Predictions on the UCI sets": ("uci_concrete", "uci_concrete_VI", "uci_energy_VI"),
     "Judging and deciding": ("temperature", "ood", "fidelity_boston", "active", "active_full", "distance"),
-    "The rest": ("import_time", "scaling"),
+    "The rest": ("import_time", "scaling", "checkpoints"),
 }
 COMMANDS = {
     "convnet_mnist": "convnet",

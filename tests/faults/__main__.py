@@ -1,46 +1,22 @@
 """`make faults`: all attacks on all kinds of work, a table at the end; a cell that is done is not done again."""
 
 import argparse
+import concurrent.futures
 import json
-import random
+import multiprocessing
+import os
 import sys
 import tempfile
 import time
-import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.faults.attacks import ATTACKS, GOOD, OUTCOMES, SIZES
-from tests.faults.work import quiet, works
+from tests.faults.attacks import ATTACKS, OUTCOMES, size_of
+from tests.faults.cell import run_cell
+from tests.faults.work import works
 
 RESULTS = Path(".faults") / "results.jsonl"
-
-
-def run_cell(attack: str, name: str, seed: int, num: int | None) -> dict[str, Any]:
-    """One attack on one kind of work: how often it came to what, and what went wrong."""
-    rng = random.Random(zlib.crc32(f"{seed} {attack} {name}".encode()))
-    counts: Counter[str] = Counter()
-    failures = []
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder, quiet():
-        root, work = Path(folder).resolve(), works()[name]
-        work.begin(root / "truth")
-        truth = work.answer(root / "truth")
-        (root / "attack").mkdir()
-        for outcome, what in ATTACKS[attack](work, truth, root / "attack", num, rng):
-            counts[outcome] += 1
-            if outcome not in GOOD:
-                failures.append(f"{outcome}: {what}")
-    return {
-        "attack": attack,
-        "work": name,
-        "seed": seed,
-        "num": num,
-        "counts": dict(counts),
-        "failures": failures,
-        "seconds": round(time.monotonic() - began, 1),
-    }
 
 
 def table(cells: list[dict[str, Any]]) -> str:
@@ -61,34 +37,51 @@ def main() -> int:
     parser.add_argument("--share", type=float, default=1.0, help="of the cases")
     parser.add_argument("--only", default=":", help="ATTACK:WORK, either may be left out")
     parser.add_argument("--again", action="store_true", help="forget what was done before")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     options = parser.parse_args()
     RESULTS.parent.mkdir(exist_ok=True)
     if options.again:
         RESULTS.unlink(missing_ok=True)
     done = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
-    wanted_attack, _, wanted_work = options.only.partition(":")
-    cells = []
-    for attack in ATTACKS:
-        num = max(1, round(SIZES[attack] * options.share))
-        for name in works():
-            if wanted_attack not in ("", attack) or wanted_work not in ("", name):
+    cells, waiting = [], []
+    wanted = [each or None for each in options.only.partition(":")[::2]]
+    for name in works():  # cells of a kind of work share what is compiled
+        for attack in ATTACKS:
+            if wanted[0] not in (None, attack) or wanted[1] not in (None, name):
                 continue
-            place = {"attack": attack, "work": name, "seed": options.seed, "num": num}
+            place = {"attack": attack, "work": name, "seed": options.seed, "num": size_of(attack, options.share)}
             cell = None if options.only != ":" else next((c for c in done if place.items() <= c.items()), None)
-            if cell is None:
-                cell = run_cell(attack, name, options.seed, num)
+            waiting.append(tuple(place.values())) if cell is None else cells.append(cell)
+    for cell in cells:
+        say(cell, options.share)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as cache:
+        # compiled programs are shared by all processes: what is tested is what they write, and not what compiles
+        os.environ |= {"JAX_COMPILATION_CACHE_DIR": cache, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+        context = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(options.jobs, context) as pool:
+            for future in concurrent.futures.as_completed([pool.submit(run_cell, *place) for place in waiting]):
+                cells.append(future.result())
                 with RESULTS.open("a") as file:
-                    file.write(json.dumps(cell) + "\n")
-            cells.append(cell)
-            said = ", ".join(f"{count} {outcome}" for outcome, count in cell["counts"].items())
-            print(f"{attack:8} {name:14} seed {options.seed}: {said} ({cell['seconds']} s)", flush=True)
-            for failure in cell["failures"][:5]:
-                print(f"    {failure}", flush=True)
-            if cell["failures"]:
-                again = f"--only {attack}:{name} --seed {options.seed} --share {options.share:g}"
-                print(f"    python -m tests.faults {again}", flush=True)
+                    file.write(json.dumps(cells[-1]) + "\n")
+                say(cells[-1], options.share)
     print(table(cells))
+    minutes = (time.monotonic() - began) / 60
+    print(
+        f"{len(waiting)} of {len(cells)} cells in {minutes:.0f} minutes, {options.jobs} at a time, seed {options.seed}"
+    )
     return int(any(cell["failures"] for cell in cells))
+
+
+def say(cell: dict[str, Any], share: float) -> None:
+    """What came of a cell; of failures, the first ones and how to see them again."""
+    said = ", ".join(f"{count} {outcome}" for outcome, count in cell["counts"].items())
+    print(f"{cell['attack']:9} {cell['work']:14} seed {cell['seed']}: {said} ({cell['seconds']} s)", flush=True)
+    for failure in cell["failures"][:5]:
+        print(f"    {failure}", flush=True)
+    if cell["failures"]:
+        again = f"--only {cell['attack']}:{cell['work']} --seed {cell['seed']} --share {share:g}"
+        print(f"    python -m tests.faults {again}", flush=True)
 
 
 if __name__ == "__main__":

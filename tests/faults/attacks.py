@@ -2,144 +2,86 @@
 
 import contextlib
 import errno
-import hashlib
-import json
 import os
 import random
 import shutil
 import signal
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from tests.faults import processes
-from tests.faults.work import REFUSALS, RefusedError, Work, data, judge
-
-import marginax as mx
-from marginax.files import store
+from tests.faults.calls import CALLS, Calls, chosen_of, copy_states, count_calls
+from tests.faults.fuzz import fuzz
+from tests.faults.work import REFUSALS, RefusedError, Work, judge
 
 OUTCOMES = ("same", "read", "refused", "loss", "wrong", "error", "outside", "hang")
 GOOD = ("same", "read", "refused")
-CALLS = ("mkdir", "rename", "replace", "unlink", "rmdir", "write", "fsync", "ftruncate", "link")
-TOKENS = (b"[", b"{", b'"', b"-1", b"9" * 30, b"null", b"\0", b";", b"\xff", b"1e999")
+NEED_ROOM = ("mkdir", "write", "ftruncate", "fsync", "link", "rename", "replace")
 Case = tuple[str, str]  # outcome, and what was done
-
-
-class Calls:
-    """Every call of the file system that changes something, counted, with something to do at some of them."""
-
-    def __init__(self, root: Path, do: Callable[[int], None]):
-        self.count, self._root, self._do, self._inside = 0, root, do, False
-        self._real = {name: getattr(os, name) for name in CALLS}
-
-    def __enter__(self) -> "Calls":
-        for name in CALLS:
-            setattr(os, name, self._wrapped(name))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for name, call in self._real.items():
-            setattr(os, name, call)
-
-    def _wrapped(self, name: str) -> Callable[..., Any]:
-        call = self._real[name]
-
-        def wrapped(*args: Any, **options: Any) -> Any:
-            if self._inside or threading.current_thread() is not threading.main_thread():
-                return call(*args, **options)
-            if name == "write" and len(args[1]) > 1:  # a write can be cut anywhere
-                half = call(args[0], bytes(args[1])[: len(args[1]) // 2])
-                self._happen()
-                return half + call(args[0], bytes(args[1])[half:])
-            result = call(*args, **options)
-            self._happen()
-            return result
-
-        return wrapped
-
-    def _happen(self) -> None:
-        self.count += 1
-        self._inside = True
-        try:
-            self._do(self.count)
-        finally:
-            self._inside = False
-
-
-def _count_calls(work: Work, folder: Path) -> int:
-    with Calls(folder, lambda number: None) as calls:
-        work.begin(folder / "counted")
-    return calls.count
-
-
-def _chosen(total: int, num: int | None, rng: random.Random) -> list[int]:
-    every = list(range(1, total + 1))
-    return every if num is None or num >= total else sorted(rng.sample(every, num))
 
 
 def crash(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, rng: random.Random) -> Iterator[Case]:
     """The files as a kill leaves them, after every call and inside of every write; then the work goes on."""
-    chosen = set(_chosen(_count_calls(work, folder), num, rng))
-
-    def copy(number: int) -> None:
-        if number in chosen:
-            source = folder / "run"
-            if source.exists():
-                shutil.copytree(source, folder / f"run-{number}", symlinks=True)
-
-    with Calls(folder, copy):
-        work.begin(folder / "run")
-    for number in sorted(chosen):
-        path = folder / f"run-{number}"
-        yield judge(work, path, truth, may_refuse=False), f"killed at call {number}"
+    for path in chosen_of(copy_states(work, folder), num, rng):
+        yield judge(work, path, truth, f"killed at call {path.name.removeprefix('run-')}", may_refuse=False)
         shutil.rmtree(path, ignore_errors=True)
 
 
 def full(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, rng: random.Random) -> Iterator[Case]:
-    """A disk that is full from some call on; then there is room again."""
-    for number in _chosen(_count_calls(work, folder), num, rng):
+    """A disk that is full from some call on that needs room; then there is room again."""
+    yield from _failing(work, truth, folder, num, rng, errno.ENOSPC, NEED_ROOM)
+
+
+def forbidden(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, rng: random.Random) -> Iterator[Case]:
+    """Permission is taken away (chmod, a file system that turns read-only) at some call; then it is back."""
+    yield from _failing(work, truth, folder, num, rng, rng.choice([errno.EACCES, errno.EROFS]), CALLS)
+
+
+def _failing(
+    work: Work,
+    truth: list[np.ndarray],
+    folder: Path,
+    num: int | None,
+    rng: random.Random,
+    reason: int,
+    names: tuple[str, ...],
+) -> Iterator[Case]:
+    every = list(range(1, count_calls(work, folder, names) + 1))
+    for number in chosen_of(every, num, rng):
         path = folder / f"run-{number}"
 
-        def fill(count: int, number: int = number) -> None:
+        def fail(count: int, number: int = number) -> None:
             if count >= number:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                raise OSError(reason, os.strerror(reason))
 
         said = ""
         try:
-            with Calls(folder, fill):
+            with Calls(fail, names):
                 work.begin(path)
         except (*REFUSALS, RefusedError, OSError) as error:
             said = str(error)
         except Exception as error:
-            yield "error", f"full at call {number}: {type(error).__name__}"
+            yield "error", f"{errno.errorcode[reason]} at call {number}: {type(error).__name__}"
             continue
-        outcome = judge(work, path, truth, may_refuse=False)
-        yield outcome, f"full at call {number} ({said:.80})"
+        outcome, what = judge(work, path, truth, f"{errno.errorcode[reason]} at call {number}", may_refuse=False)
+        yield ("error" if "\n" in said.strip() else outcome), f"{what} ({said:.80})"
         shutil.rmtree(path, ignore_errors=True)
 
 
 def damage(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, rng: random.Random) -> Iterator[Case]:
-    """A flipped bit, a cut, an addition or zeros in any file, of a run in the middle and of a finished one."""
-    total = _count_calls(work, folder)
-    places = {total // 3, 2 * total // 3}
-
-    def copy(number: int) -> None:
-        if number in places and (folder / "run").exists():
-            shutil.copytree(folder / "run", folder / f"at-{number}")
-
-    with Calls(folder, copy):
-        work.begin(folder / "run")
-    states = [path for path in [*folder.glob("at-*"), folder / "run"] if path.exists()]
-    for number in range(num or 160):
-        path = folder / "damaged"
-        shutil.copytree(rng.choice(states), path)
-        file = rng.choice(sorted(each for each in path.rglob("*") if each.is_file()))
-        what = _harm(file, rng)
-        yield judge(work, path, truth, may_refuse=True), f"case {number}: {what} in {file.relative_to(path)}"
+    """A flipped bit, a cut, an addition or zeros in every file in turn, of runs in the middle and finished."""
+    states = copy_states(work, folder)
+    chosen = [states[len(states) // 3], states[2 * len(states) // 3], folder / "run"]
+    files = [(state, each.relative_to(state)) for state in chosen for each in state.rglob("*") if each.is_file()]
+    rng.shuffle(files)
+    for number in range(num or 2 * len(files)):
+        (state, place), path = files[number % len(files)], folder / "damaged"
+        shutil.copytree(state, path)
+        what = _harm(path / place, rng)
+        yield judge(work, path, truth, f"case {number}: {what} in {place}", may_refuse=True)
         shutil.rmtree(path)
 
 
@@ -166,23 +108,17 @@ def _harm(file: Path, rng: random.Random) -> str:
 
 def links(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, rng: random.Random) -> Iterator[Case]:
     """Each file and folder of a run in the middle replaced by a link to what lies outside, which must not change."""
-    total = _count_calls(work, folder)
-
-    def copy(number: int) -> None:
-        if number == 2 * total // 3:
-            shutil.copytree(folder / "run", folder / "middle")
-
-    with Calls(folder, copy):
-        work.begin(folder / "run")
-    inner = sorted(each.relative_to(folder / "middle") for each in (folder / "middle").rglob("*"))
+    states = copy_states(work, folder)
+    middle = states[2 * len(states) // 3]
+    inner = sorted(each.relative_to(middle) for each in middle.rglob("*"))
     for place in inner if num is None else rng.sample(inner, min(num, len(inner))):
         path, outside = folder / "linked", folder / "outside"
-        shutil.copytree(folder / "middle", path)
+        shutil.copytree(middle, path)
         (path / place).rename(outside)
         (path / place).symlink_to(outside)
         before = _contents(outside)
-        outcome = judge(work, path, truth, may_refuse=True)
-        yield ("outside" if _contents(outside) != before else outcome), f"{place} is a link"
+        outcome, what = judge(work, path, truth, f"{place} is a link", may_refuse=True)
+        yield ("outside" if _contents(outside) != before else outcome), what
         shutil.rmtree(path)
         shutil.rmtree(outside) if outside.is_dir() else outside.unlink(missing_ok=True)
 
@@ -193,10 +129,10 @@ def _contents(path: Path) -> dict[str, bytes]:
 
 
 def removal(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, rng: random.Random) -> Iterator[Case]:
-    """The directory, or a part of it, is removed or made read-only while the run goes on; the folder changes."""
-    total = _count_calls(work, folder)
+    """The directory is removed or replaced while the run goes on; the working directory changes."""
+    every = list(range(1, count_calls(work, folder) + 1))
     home = Path.cwd()
-    for number in _chosen(total, num or 12, rng):
+    for number in chosen_of(every, num or 24, rng):
         how = rng.choice(["remove", "replace", "chdir"])
         path = folder / f"run-{number}"
 
@@ -208,175 +144,92 @@ def removal(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, 
                 if how == "replace":
                     path.mkdir(exist_ok=True)
 
-        outcome = "same"
+        outcome, what = "same", f"{how} at call {number}"
         try:
-            with Calls(folder, act):
+            with Calls(act):
                 work.begin(path)
             if how == "chdir":
-                outcome = judge(work, path, truth, may_refuse=False)
-        except (*REFUSALS, RefusedError, OSError):
-            outcome = "loss" if how == "chdir" else "refused"
-        except Exception:
-            outcome = "error"
+                outcome, what = judge(work, path, truth, what, may_refuse=False)
+        except (*REFUSALS, RefusedError, OSError) as error:
+            outcome, what = "loss" if how == "chdir" else "refused", f"{what}: {error}"
+        except Exception as error:
+            outcome, what = "error", f"{what}: {type(error).__name__} {error}"
         finally:
             os.chdir(home)
-        yield outcome, f"{how} at call {number}"
+        yield outcome, what
         shutil.rmtree(path, ignore_errors=True)
 
 
 def signals(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, rng: random.Random) -> Iterator[Case]:
-    """SIGINT or SIGTERM at some call of a run; then it goes on."""
+    """SIGINT or SIGTERM at some call of a run, or at some moment between calls; then it goes on."""
 
     def end(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, end)
+    def send(which: signal.Signals) -> None:
+        os.kill(os.getpid(), which)
+
+    began, every = time.monotonic(), list(range(1, count_calls(work, folder) + 1))
+    seconds = time.monotonic() - began
+    # what a shell starts in the background ignores SIGINT
+    before = {each: signal.signal(each, end) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
-        for number in _chosen(_count_calls(work, folder), num or 12, rng):
-            which = rng.choice([signal.SIGINT, signal.SIGTERM])
-            path = folder / f"run-{number}"
+        for number in [rng.choice(every) for _ in range(num or 32)]:
+            which, at_call = rng.choice([signal.SIGINT, signal.SIGTERM]), rng.random() < 0.5
+            path, moment = folder / f"run-{number}", rng.random() * seconds
+            timer = threading.Timer(moment, send, [which])
 
-            def send(count: int, number: int = number, which: signal.Signals = which) -> None:
-                if count == number:
-                    os.kill(os.getpid(), which)
+            def at(count: int, number: int = number, which: signal.Signals = which, at_call: bool = at_call) -> None:
+                if at_call and count == number:
+                    send(which)
 
-            with contextlib.suppress(KeyboardInterrupt, *REFUSALS, RefusedError), Calls(folder, send):
-                work.begin(path)
-            yield judge(work, path, truth, may_refuse=False), f"{which.name} at call {number}"
+            with contextlib.suppress(KeyboardInterrupt, *REFUSALS, RefusedError):
+                if not at_call:
+                    timer.start()
+                with Calls(at):
+                    work.begin(path)
+            with contextlib.suppress(KeyboardInterrupt):
+                timer.cancel()
+                if not at_call:
+                    timer.join()
+            where = f"call {number}" if at_call else f"{moment:.3f} s of {seconds:.3f}"
+            yield judge(work, path, truth, f"{which.name} at {where}", may_refuse=False)
             shutil.rmtree(path, ignore_errors=True)
     finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def fuzz(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, rng: random.Random) -> Iterator[Case]:
-    """Changed manifests with a valid hash, headers and tables, to whatever reads them: an answer or a refusal, soon."""
-    total = _count_calls(work, folder)
-
-    def copy(count: int) -> None:
-        if count == total // 2:
-            shutil.copytree(folder / "run", folder / "middle")
-
-    with Calls(folder, copy):
-        work.begin(folder / "run")
-    x, y = data()
-    table = "a;b;y\n" + "\n".join(f"{u:.3f};text {v:.1f};{w:.2f}" for (u, v), w in zip(x, y, strict=True))
-    readers: list[Callable[[Path], Any]] = [mx.load, mx.estimators.load, work.answer]
-    for number in range(num or 8000):
-        path, kind = folder / "fuzzed", rng.random()
-        if kind < 0.3:
-            path = folder / "table.csv"
-            path.write_bytes(_mutated(table.encode(), rng))
-            read, what = (lambda path: mx.data.read_table(path, rng.choice(["y", None]))), "table"
-        else:
-            shutil.copytree(folder / ("middle" if kind > 0.9 else "run"), path)
-            read = work.go_on if kind > 0.9 else rng.choice(readers)
-            files = sorted(each for each in path.rglob("*") if each.is_file())
-            what = _fuzz_file(rng.choice([each for each in files if each.stat().st_size < 2**16]), rng)
-        began, outcome = time.monotonic(), "read"
-        try:
-            read(path)
-        except (*REFUSALS, RefusedError) as error:
-            outcome = "refused" if "\n" not in str(error).strip() else "error"
-        except Exception as error:
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            place = f"{Path(where.filename).name}:{where.lineno}"
-            outcome, what = "error", f"{what}: {type(error).__name__} {error} in {place}"
-        yield "hang" if time.monotonic() - began > 10 else outcome, f"case {number}: {what:.200}"
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _fuzz_file(file: Path, rng: random.Random) -> str:
-    content = file.read_bytes()
-    if file.name == "manifest.json" and rng.random() < 0.7:
-        file.write_bytes(_restructured(content, rng))
-    elif file.name == "manifest.json" and rng.random() < 0.8:
-        file.write_bytes(_sealed(_mutated(content, rng)))
-    else:
-        file.write_bytes(_mutated(content, rng))
-    return f"{file.parent.name}/{file.name}"
-
-
-def _mutated(content: bytes, rng: random.Random) -> bytes:
-    changed = bytearray(content)
-    for _ in range(rng.choice([1, 1, 2, 4, 16])):
-        place = rng.randrange(len(changed) + 1)
-        how = rng.randrange(5)
-        if how == 0 and place < len(changed):
-            changed[place] = rng.randrange(256)
-        elif how == 1:
-            del changed[place : place + rng.randrange(1, 20)]
-        elif how == 2:
-            changed[place:place] = rng.choice(TOKENS)
-        elif how == 3:
-            other = rng.randrange(len(changed) + 1)
-            changed[place:place] = changed[other : other + 40]
-        elif place < len(changed):
-            changed[place] ^= 1 << rng.randrange(8)
-    return bytes(changed)
-
-
-def _restructured(manifest: bytes, rng: random.Random) -> bytes:
-    """Another value somewhere in the document, well-formed and with a valid hash: only crafted files are like that."""
-    whole = json.loads(manifest)
-    places: list[tuple[Any, Any]] = []
-
-    def visit(node: Any) -> None:
-        for key in range(len(node)) if isinstance(node, list) else list(node):
-            places.append((node, key))
-            if isinstance(node[key], list | dict):
-                visit(node[key])
-
-    visit(whole["document"])
-    node, key = rng.choice(places)
-    other, its = rng.choice(places)
-    if rng.random() < 0.2:
-        del node[key]
-    else:
-        node[key] = rng.choice(
-            [
-                None,
-                3,
-                -1,
-                2**70,
-                1.5,
-                "text",
-                [],
-                {},
-                [1],
-                True,
-                json.loads(json.dumps(other[its]))
-                if its in (other if isinstance(other, dict) else range(len(other)))
-                else 0,
-            ]
-        )
-    files = {name: (entry["sha256"], entry["size"]) for name, entry in whole["files"].items()}
-    return store._manifest(whole["kind"], json.dumps(whole["document"]), files)
-
-
-def _sealed(manifest: bytes) -> bytes:
-    body = manifest[: -store._TAIL_SIZE]
-    return body + store._TAIL % hashlib.sha256(body).hexdigest().encode()
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 ATTACKS = {
+    "fuzz": fuzz,
     "crash": crash,
     "killed": processes.killed,
     "full": full,
+    "forbidden": forbidden,
     "damage": damage,
     "links": links,
     "removal": removal,
     "signals": signals,
     "rivals": processes.rivals,
-    "fuzz": fuzz,
 }
-SIZES = {
-    "crash": 400,
+# Cases of a kind of work in a full run; of thirteen kinds. None: every one that there is, and the number for a part.
+SIZES: dict[str, int | tuple[None, int]] = {
+    "fuzz": 7_700,
+    "crash": (None, 200),
     "killed": 77,
-    "full": 60,
-    "damage": 160,
-    "links": 40,
+    "full": (None, 150),
+    "forbidden": 12,
+    "damage": 154,
+    "links": (None, 40),
     "removal": 12,
-    "signals": 16,
+    "signals": 32,
     "rivals": 6,
-    "fuzz": 8000,
 }
+
+
+def size_of(attack: str, share: float) -> int | None:
+    """How many cases a share is; None is all."""
+    size = SIZES[attack]
+    if isinstance(size, tuple):
+        return None if share >= 1 else max(1, round(size[1] * share))
+    return max(1, round(size * share))

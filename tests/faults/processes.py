@@ -11,25 +11,32 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.faults.calls import Calls, count_calls
 from tests.faults.work import LONGEST, NOT_BEGUN, REFUSALS, RefusedError, Work, judge, quiet, works
 
 ALLOWED = ("is in use by", "exists", "holds", "is not empty", *NOT_BEGUN)
+PRELOADED = ("marginax.cli", "marginax.decide", "marginax.estimators", "marginax.evaluate", "sklearn.model_selection")
 Case = tuple[str, str]  # outcome, and what was done
 
 
 def killed(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, rng: random.Random) -> Iterator[Case]:
-    """SIGKILL at a random moment, sometimes once more while it goes on; then the work goes on to its end."""
-    whole = _seconds(work, folder)
+    """SIGKILL at a random moment or inside of a write, sometimes once more while it goes on; then it ends.
+
+    The kernel ends a process here, and nothing is copied by the one that is ended.
+    """
+    whole, calls = _seconds(work, folder), count_calls(work, folder)
     for number in range(num or 77):
         path, moments = folder / f"run-{number}", []
         for how in ("begin", "go on")[: rng.choice([1, 1, 2])]:
-            moments.append(round(rng.random() * whole, 3))
-            process = _start(work, path, how)
-            process.join(moments[-1])
+            aim = rng.randrange(1, calls + 1) if rng.random() < 0.5 else None
+            seconds = LONGEST if aim else rng.random() * whole
+            moments.append(f"call {aim}" if aim else f"{seconds:.3f} s of {whole:.3f}")
+            process = _start(work, path, how, aim=aim)
+            process.join(seconds)
             if process.is_alive():
                 os.kill(process.pid, signal.SIGKILL)
             process.join(LONGEST)
-        yield judge(work, path, truth, may_refuse=False), f"killed after {moments} s of {whole:.1f}"
+        yield judge(work, path, truth, f"killed at {', '.join(moments)}", may_refuse=False)
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -45,20 +52,20 @@ def rivals(work: Work, truth: list[np.ndarray], folder: Path, num: int | None, r
         for process in processes:
             process.join(LONGEST)
         problems = [text for _ in processes if (text := said.get(timeout=LONGEST))]
-        outcome = "error" if problems else judge(work, path, truth, may_refuse=False)
-        yield outcome, f"{len(processes)} processes, round {number} {problems[:1]}"
+        what = f"{len(processes)} processes, round {number} {problems[:1]}"
+        yield ("error", what) if problems else judge(work, path, truth, what, may_refuse=False)
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _context() -> Any:
     """Processes forked from one that has imported everything and computed nothing."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.faults.processes"])
+    context.set_forkserver_preload(["tests.faults.processes", *PRELOADED])
     return context
 
 
-def _start(work: Work, path: Path, how: str, said: Any = None) -> Any:
-    process = _context().Process(target=act, args=(work.name, path, how, said))
+def _start(work: Work, path: Path, how: str, said: Any = None, aim: int | None = None) -> Any:
+    process = _context().Process(target=act, args=(work.name, path, how, said, aim))
     process.start()
     return process
 
@@ -70,10 +77,15 @@ def _seconds(work: Work, folder: Path) -> float:
     return time.monotonic() - began
 
 
-def act(name: str, path: Path, how: str, said: Any) -> None:
+def act(name: str, path: Path, how: str, said: Any, aim: int | None) -> None:
     """What a process does; it tells what it was refused for where it should not have been."""
+
+    def end(number: int) -> None:
+        if number == aim:
+            os.kill(os.getpid(), signal.SIGKILL)
+
     problem = ""
-    with quiet():
+    with quiet(), Calls(end):
         work = works()[name]
         try:
             work.begin(path) if how == "begin" else work.go_on(path)

@@ -1,13 +1,15 @@
 """A small part of `make faults`: nothing lost, nothing wrong, every refusal in one line."""
 
 import pytest
-from tests.faults.__main__ import run_cell, table
+from tests.faults.__main__ import table
+from tests.faults.cell import run_cell
 
 CELLS = [
     ("crash", "mala", 12),
     ("crash", "saved", 6),
     ("crash", "estimator", 4),
     ("full", "mala", 3),
+    ("forbidden", "mala", 2),
     ("damage", "mala", 12),
     ("links", "mala", 4),
     ("removal", "mala", 3),

@@ -47,12 +47,14 @@ class Work:
         begin: starts it.
         resume: goes on with it.
         answer: what it has found, read from the directory.
+        is_estimator: whether `mx.estimators.load` reads it.
     """
 
     name: str
     begin: Callable[[Path], None]
     resume: Callable[[Path], None]
     answer: Callable[[Path], list[np.ndarray]]
+    is_estimator: bool = False
 
     def go_on(self, path: Path) -> list[np.ndarray]:
         """The one command that goes on, and what comes out; a run that never began is begun."""
@@ -103,7 +105,7 @@ def _estimator() -> Work:
     def resume(path: Path) -> None:
         mx.estimators.resume(path, progress=False)
 
-    return Work("estimator", begin, resume, lambda path: [mx.estimators.load(path).predict(x)])
+    return Work("estimator", begin, resume, lambda path: [mx.estimators.load(path).predict(x)], True)
 
 
 def _saved() -> Work:
@@ -120,7 +122,7 @@ def _saved() -> Work:
         begin(path)
         return [mx.estimators.load(path).predict(x)]
 
-    return Work("saved", begin, lambda path: None, answer_or_begin(begin, answer))
+    return Work("saved", begin, lambda path: None, answer_or_begin(begin, answer), True)
 
 
 def _comparison() -> Work:
@@ -132,6 +134,8 @@ def _comparison() -> Work:
 
     def answer(path: Path) -> list[np.ndarray]:
         found = mx.evaluate.load_comparison(path)
+        if failures := [row.failure for row in found.values() if row.failure is not None]:
+            raise RefusedError(failures[0])
         scores = [np.array([score.value for score in row.scores.values()]) for row in found.values()]
         return [*scores, *numbers([found.posteriors[name] for name in found])]
 
@@ -224,14 +228,14 @@ def quiet() -> Any:
         yield
 
 
-def judge(work: Work, path: Path, truth: list[np.ndarray], *, may_refuse: bool) -> str:
-    """What comes of going on with it."""
-    began = time.monotonic()
+def judge(work: Work, path: Path, truth: list[np.ndarray], what: str, *, may_refuse: bool) -> tuple[str, str]:
+    """What comes of going on with it; and what was done to it, with what was said."""
+    began, said = time.monotonic(), ""
     try:
         outcome = "same" if same(work.go_on(path), truth) else "wrong"
     except (*REFUSALS, RefusedError) as error:
-        one_line = "\n" not in str(error).strip()
-        outcome = "error" if not one_line else "refused" if may_refuse else "loss"
-    except Exception:
-        outcome = "error"
-    return "hang" if time.monotonic() - began > LONGEST else outcome
+        said = str(error).strip()
+        outcome = "error" if "\n" in said else "refused" if may_refuse else "loss"
+    except BaseException as error:
+        outcome, said = "error", f"{type(error).__name__}: {error}"
+    return "hang" if time.monotonic() - began > LONGEST else outcome, f"{what}: {said:.300}"

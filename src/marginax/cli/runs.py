@@ -14,6 +14,7 @@ from marginax._extras import require
 from marginax.cli.fingerprints import fingerprints
 from marginax.data.written import AbstractWritten
 from marginax.files import RunDirectory, register
+from marginax.files.disk import well_formed
 
 Frame = Any  # of pandas
 _FOLDER = "held_out"
@@ -108,12 +109,14 @@ class HeldOut:
     @classmethod
     def load(cls, directory: Path) -> "HeldOut":
         """Read what `save` wrote."""
-        setup = run_directory(directory).read()
-        x, y = _from_columns(setup.get("x"), setup.get("y"))
-        more = {name: setup.get(name) for name in ("written", "seen") if name in setup}  # earlier versions have none
-        if "train" in setup:
-            more["train"] = _from_columns(*setup.get("train"))
-        return cls(x=x, y=y, target=y.name, **setup.get("about"), **more)
+        with well_formed(directory):
+            setup = run_directory(directory).read()
+            x, y = _from_columns(setup.get("x", of=list[Column]), setup.get("y", of=Column))
+            stored = {"written": dict[str, AbstractWritten], "seen": np.ndarray}
+            more = {name: setup.get(name, of=of) for name, of in stored.items() if name in setup}  # not in old ones
+            if "train" in setup:
+                more["train"] = _from_columns(*setup.get("train", of=tuple[list[Column], Column]))
+            return cls(x=x, y=y, target=y.name, **setup.get("about", of=dict[str, Any]), **more)
 
     def was_seen(self, x: Frame, y: Frame) -> np.ndarray:
         """Which rows the fit that predicts was trained on."""

@@ -22,6 +22,7 @@ from marginax.decide.oracle import OneAtATime, Oracle, ask
 from marginax.decide.pool import Pool
 from marginax.decide.study import Plan, StudyState, load_state, save_state, study_directory
 from marginax.files import RunDirectory
+from marginax.files.disk import well_formed
 from marginax.infer import AbstractMethod, fit
 from marginax.infer.catalogue import as_method
 from marginax.model import Model
@@ -176,14 +177,16 @@ def resume_learning(directory: str | os.PathLike[str], oracle: Oracle, *, model:
     files = study_directory(directory)
     files.check_begun()
     with files.owned():
-        setup = files.read()
-        found: Any = stored_model(setup, model)
-        parts = setup.get("study")
-        study = _Study(found, parts["plan"], oracle, parts["pool"], parts["test"], setup.get("key"), files)
-        prepared: Any = study.plan.method.prepare_model(found)
-        state, posterior = load_state(files, prepared)
-        if state is not None:
-            study.restore(state, posterior)
+        with well_formed(directory):
+            setup = files.read()
+            found: Any = stored_model(setup, model)
+            parts = setup.get("study", of=dict[str, Plan | Pool | Arrays | None])
+            key = setup.get("key", of=PRNGKeyArray)
+            study = _Study(found, parts["plan"], oracle, parts["pool"], parts["test"], key, files)
+            prepared: Any = study.plan.method.prepare_model(found)
+            state, posterior = load_state(files, prepared)
+            if state is not None:
+                study.restore(state, posterior)
         return study.execute()
 
 

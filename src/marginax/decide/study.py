@@ -78,7 +78,7 @@ def save_state(files: RunDirectory, state: StudyState, posterior: AbstractPoster
 
 def load_state(files: RunDirectory, model: Model) -> tuple[StudyState | None, AbstractPosterior | None]:
     """The last state, None if there is none yet, and the posterior of its last round."""
-    state = files.value("state")
+    state = files.value("state", of=StudyState)
     return state, load(_posterior(files, state), model=model) if state is not None and state.round else None
 
 

@@ -90,7 +90,7 @@ def read_estimator(path: str | os.PathLike[str], cls: type) -> Any:
 
 
 def _decoded(setup: Parts, path: str | os.PathLike[str], cls: type) -> Any:
-    name, state = setup.get("class"), setup.get("state")
+    name, state = setup.get("class", of=str), setup.get("state", of=dict[str, Any])
     kinds = {each.__name__: each for each in (cls, *cls.__subclasses__())}
     if name not in kinds:
         raise FileError(f"{path} holds a {name!r:.80}, not a {cls.__name__}")

@@ -17,6 +17,7 @@ from marginax.evaluate.out_of_distribution import AbstractOODScore, Entropy, Std
 from marginax.evaluate.score import AbstractScore, Score, registered_scores
 from marginax.evaluate.table import scores as scores_of
 from marginax.files import FileError, RunDirectory, register
+from marginax.files.disk import well_formed
 from marginax.infer import AbstractMethod, TimeLimit, fit, resume
 from marginax.infer.catalogue import as_method
 from marginax.model import Model
@@ -248,8 +249,9 @@ def load_comparison(path: PathLike, *, model: Model | None = None) -> Comparison
         model: needed only if its network is a class or function of yours that is not registered.
     """
     files = _directory(path)
-    setup = files.read()
-    return Comparison(*_done(files, model), setup.get("test"), setup.get("heading"))
+    with well_formed(path):
+        setup = files.read()
+        return Comparison(*_done(files, model), setup.get("test", of=Arrays), setup.get("heading", of=str))
 
 
 def _directory(path: PathLike) -> RunDirectory:
@@ -260,7 +262,7 @@ def _directory(path: PathLike) -> RunDirectory:
 
 def _done(files: RunDirectory, model: Model | None) -> tuple[dict[str, ComparisonRow], dict[str, AbstractPosterior]]:
     """Lines of the methods that are done, and their posteriors."""
-    rows = files.rows()
+    rows = files.rows(of=ComparisonRow)
     names = [name for name, row in rows.items() if row.failure is None]
     return rows, {name: _loaded(files.run(name), model) for name in names}
 

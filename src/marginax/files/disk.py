@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from marginax.files.error import FileError
+from marginax.files.handles import Resolved, opened
 
 try:
     import fcntl
@@ -39,11 +40,14 @@ _CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | _BINARY
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Put the path in front of the message of every `FileError`."""
+    """Put the path in front of the message of every `FileError`, which is one line, whatever it quotes."""
     try:
         yield
     except FileError as error:
-        raise FileError(f"{os.fspath(path)}: {error}") from error.__cause__
+        raise FileError(f"{os.fspath(path)}: {' '.join(str(error).splitlines())}") from error.__cause__
+
+
+_FORGED = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 @contextlib.contextmanager
@@ -51,8 +55,14 @@ def well_formed(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn what goes wrong with whole files of wrong contents, which only a forger writes, into a `FileError`."""
     try:
         yield
-    except (KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
-        raise FileError(f"{os.fspath(path)}: not what marginax writes ({type(error).__name__}: {error})") from error
+    except (FileError, FloatingPointError):  # these say what is wrong themselves
+        raise
+    except _FORGED as error:
+        text = " ".join(str(error).split())
+        raise FileError(
+            f"{os.fspath(path)}: cannot go on with what is stored there ({type(error).__name__}: {text:.200}): "
+            "take another copy, or begin again"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -65,20 +75,24 @@ def system_errors(consequence: str = "") -> Iterator[None]:
         raise FileError(f"{reason}; {consequence}" if consequence else reason) from error
 
 
-def real_path(path: str | os.PathLike[str]) -> Path:
-    """The absolute path with symbolic links resolved."""
+def real_path(path: str | os.PathLike[str]) -> Resolved:
+    """The absolute path with symbolic links resolved, once: what is resolved stays as it is."""
+    if isinstance(path, Resolved):
+        return path
     if not os.fspath(path):
         raise FileError("path is empty")
     try:
-        return Path(os.path.realpath(path))
+        return Resolved(os.path.realpath(path))
     except ValueError as error:  # an embedded null character
         raise FileError(f"not a valid path: {error}") from None
 
 
-def plain_path(path: str | os.PathLike[str]) -> Path:
+def plain_path(path: str | os.PathLike[str]) -> Resolved:
     """The absolute path with symbolic links on the way resolved, and the last name as it is."""
-    given = Path(path)
-    return real_path(given.parent) / given.name if given.name not in ("", "..") else real_path(given)
+    given = path if isinstance(path, Resolved) else Path(path)
+    if isinstance(given, Resolved) or given.name in ("", ".."):
+        return real_path(given)
+    return real_path(given.parent) / given.name
 
 
 def inside(root: Path, *names: str) -> Path:
@@ -97,7 +111,7 @@ def open_directory(path: Path) -> Iterator[int | None]:
     if os.open not in os.supports_dir_fd:  # Windows
         yield None
         return
-    fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    fd = opened(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     try:
         yield fd
     finally:
@@ -114,11 +128,12 @@ def open_regular(path: Path, directory: int | None = None, *, writable: bool = F
         writable: For reading and writing, or for reading alone.
     """
     name = path if directory is None else path.name
+    flags = (os.O_RDWR if writable else os.O_RDONLY) | _CAREFUL
     mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
     if not stat.S_ISREG(mode):
         what = "a symbolic link" if stat.S_ISLNK(mode) else "not a regular file"
         raise FileError(f"{path.name} is {what}")
-    fd = os.open(name, (os.O_RDWR if writable else os.O_RDONLY) | _CAREFUL, dir_fd=directory)
+    fd = opened(path, flags) if directory is None else os.open(name, flags, dir_fd=directory)
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
@@ -131,7 +146,7 @@ def open_regular(path: Path, directory: int | None = None, *, writable: bool = F
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[int]:
     """Make a file that does not exist yet, and sync it to disk at the end; gives the descriptor."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
+    fd = opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY)
     try:
         _lock(fd)
         yield fd
@@ -171,7 +186,7 @@ def temporary_directory(target: Path, names: tuple[str, ...]) -> Iterator[Path]:
     fd = None
     try:
         if fcntl is not None:
-            fd = os.open(path, os.O_RDONLY)
+            fd = opened(path, os.O_RDONLY)
             _lock(fd)
         yield path
     finally:
@@ -203,7 +218,7 @@ def sync_directory(path: Path) -> None:
     """Make renames and new files in a directory durable, where the system can."""
     if os.name == "nt":
         return
-    fd = os.open(path, os.O_RDONLY)
+    fd = opened(path, os.O_RDONLY)
     try:
         os.fsync(fd)
     except OSError as error:
@@ -227,7 +242,7 @@ def _abandoned(path: Path) -> bool:
     if fcntl is None:
         return False
     try:
-        fd = os.open(path, os.O_RDONLY | _CAREFUL)
+        fd = opened(path, os.O_RDONLY | _CAREFUL)
     except OSError:
         return False
     try:

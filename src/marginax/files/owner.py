@@ -13,6 +13,7 @@ from pathlib import Path
 
 from marginax.files.disk import plain_path, system_errors
 from marginax.files.error import FileError
+from marginax.files.handles import opened
 
 try:
     import fcntl
@@ -33,16 +34,56 @@ class Owner:
         path: of the directory.
     """
 
-    def __init__(self, path: Path, fd: int | None):
-        self.path, self._fd = path, fd
+    def __init__(self, path: Path):
+        self.path = path
+        self._fd: int | None = None  # set as soon as it is open: whatever interrupts us, `release` closes it
+        self._is_ours = False
 
     def check(self) -> None:
         """Raise if the directory was removed or replaced meanwhile: another process may own what is there now."""
-        if self._fd is not None and not _is_open(self._fd, self.path / LOCK):
+        if self._is_ours and not self._is_there():
             raise FileError(
                 f"{self.path} was removed or replaced while it was in use, nothing more is written there: "
                 "begin again in another directory"
             )
+
+    def acquire(self) -> None:
+        """Lock the directory; raises FileError naming who has it."""
+        assert fcntl is not None
+        while not self._is_ours:
+            self._fd = opened(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK)
+            if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+                raise FileError(f"{self.path / LOCK} is not a regular file: remove it")
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in _HELD:
+                    who = _who(os.pread(self._fd, _MOST_BYTES, 0))
+                    raise FileError(f"{self.path} is in use by {who}: wait for it, or end it") from None
+                text = f"{self.path} is on a file system without locks: use it from one process only"
+                warnings.warn(text, stacklevel=5)
+                return
+            self._is_ours = self._is_there()
+            if not self._is_ours:  # the owner before has removed it since
+                self.release()
+        now = datetime.datetime.now(datetime.UTC).isoformat(" ", "seconds")
+        text = json.dumps({"process": os.getpid(), "host": platform.node(), "since": now}).encode()
+        with contextlib.suppress(OSError):  # a full disk: the lock holds, without a name
+            os.ftruncate(self._fd or -1, 0)
+            os.pwrite(self._fd or -1, text, 0)
+
+    def release(self) -> None:
+        """Let go, and take the lock's file away if it is ours."""
+        try:
+            if self._is_ours and self._is_there():
+                (self.path / LOCK).unlink(missing_ok=True)
+        finally:
+            if self._fd is not None:
+                os.close(self._fd)
+            self._fd, self._is_ours = None, False
+
+    def _is_there(self) -> bool:
+        return self._fd is not None and _is_open(self._fd, self.path / LOCK)
 
 
 @contextlib.contextmanager
@@ -61,47 +102,18 @@ def owned(directory: Path) -> Iterator[Owner]:
     """
     path = plain_path(directory)
     made = not os.path.lexists(path)
-    with system_errors(f"{path} cannot be written"):
-        path.mkdir(parents=True, exist_ok=True)
-        fd = None if fcntl is None else _locked(path)
+    owner = Owner(path)
     try:
-        yield Owner(path, fd)
+        with system_errors(f"{path} cannot be written"):
+            path.mkdir(parents=True, exist_ok=True)
+            if fcntl is not None:
+                owner.acquire()
+        yield owner
     finally:
-        if fd is not None:
-            if _is_open(fd, path / LOCK):
-                (path / LOCK).unlink(missing_ok=True)
-            os.close(fd)
+        owner.release()
         if made:
             with contextlib.suppress(OSError):  # something is in it
                 path.rmdir()
-
-
-def _locked(path: Path) -> int | None:
-    assert fcntl is not None
-    while True:
-        fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-        try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise FileError(f"{path / LOCK} is not a regular file: remove it")
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            text = os.pread(fd, _MOST_BYTES, 0)
-            os.close(fd)
-            if error.errno in _HELD:
-                raise FileError(f"{path} is in use by {_who(text)}: wait for it, or end it") from None
-            warnings.warn(f"{path} is on a file system without locks: use it from one process only", stacklevel=4)
-            return None
-        except BaseException:
-            os.close(fd)
-            raise
-        if _is_open(fd, path / LOCK):  # or the owner before has removed it since
-            now = datetime.datetime.now(datetime.UTC).isoformat(" ", "seconds")
-            text = json.dumps({"process": os.getpid(), "host": platform.node(), "since": now}).encode()
-            with contextlib.suppress(OSError):  # a full disk: the lock holds, without a name
-                os.ftruncate(fd, 0)
-                os.pwrite(fd, text, 0)
-            return fd
-        os.close(fd)
 
 
 def _is_open(fd: int, path: Path) -> bool:

@@ -9,9 +9,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from marginax.files.disk import naming
+from marginax.files.disk import naming, well_formed
 from marginax.files.error import FileError
 from marginax.files.fingerprint import differences, fingerprint
+from marginax.files.hints import check_document
 from marginax.files.store import read_bundle, write_bundle
 from marginax.files.tree import decode, encode
 
@@ -75,7 +76,14 @@ class Parts:
         return "stored" in self.document.get(name, {})
 
     def get(
-        self, name: str, given: Any = None, *, structure: Any = None, argument: str | None = None, same: bool = True
+        self,
+        name: str,
+        given: Any = None,
+        *,
+        structure: Any = None,
+        argument: str | None = None,
+        same: bool = True,
+        of: Any = Any,
     ) -> Any:
         """A part: what the user brings, or else what is stored.
 
@@ -85,6 +93,7 @@ class Parts:
             structure: what is compared with that of a part that is missing.
             argument: by which the user brings it; None if there is no way.
             same: whether what is brought must be what it was.
+            of: the type of what is stored, as an annotation.
         """
         with naming(self._path):
             entry = self.document.get(name)
@@ -102,6 +111,7 @@ class Parts:
             marks = entry.get("fingerprint")
             if given is None:
                 found = self._decoded(name)
+                check_document({name: found}, {name: of}, "it")
             else:
                 found = given
                 marks = fingerprint(self._decoded(name)) if marks is None and is_stored else marks
@@ -111,7 +121,8 @@ class Parts:
 
     def _decoded(self, name: str) -> Any:
         inner = {place.removeprefix(f"{name}/"): array for place, array in self.arrays.items()}
-        return decode(self.document[name]["stored"], inner)
+        with well_formed(name):
+            return decode(self.document[name]["stored"], inner)
 
 
 def _check_same(marks: Any, found: Any, name: str) -> None:

@@ -30,10 +30,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from marginax.files.disk import inside, real_path
+from marginax.files.disk import inside, naming, real_path
 from marginax.files.error import FileError
 from marginax.files.fingerprint import differences, fingerprint
 from marginax.files.growing import GrowingFile
+from marginax.files.hints import check_document
 from marginax.files.owner import LOCK, Owner, owned
 from marginax.files.parts import Parts
 from marginax.files.store import load_tree, read_bundle, save_tree, sha256_of_bundle, write_bundle
@@ -41,6 +42,15 @@ from marginax.files.store import load_tree, read_bundle, save_tree, sha256_of_bu
 __all__ = ["RunDirectory"]
 
 _INPUTS = "inputs"
+_CHECKPOINT = {
+    "cursor": dict[str, Any],
+    "kept": dict[str, Any],
+    "count": int,
+    "setup": str | None,  # earlier versions did not name it
+    "structure": list[str] | None,
+}
+_KEPT = {"count": int, "sha256": str, "header": str | None}
+_ROW = {"name": str, "place": int}
 
 
 @dataclass
@@ -122,7 +132,7 @@ class RunDirectory:
         setup = self.read()
         if _INPUTS not in setup:
             raise FileExistsError(f"directory {str(self.path)!r} holds another {self.what}: {self.instead}")
-        if found := differences(setup.get(_INPUTS), given):
+        if found := differences(setup.get(_INPUTS, of=dict[str, str]), given):
             raise FileExistsError(f"directory {str(self.path)!r} holds another {self.what} ({found}): {self.instead}")
 
     def check_vacant(self) -> None:
@@ -172,11 +182,14 @@ class RunDirectory:
         self._check_owner()
         save_tree(self.at(name), f"{self.what} {name}", value, overwrite=True)
 
-    def value(self, name: str) -> Any:
-        """The value that was kept last, None if there was none."""
+    def value(self, name: str, of: Any = Any) -> Any:
+        """The value of a type that was kept last, None if there was none."""
         if not self.at(name).exists() and not self.at(f".{name}.old").exists():
             return None
-        return load_tree(self.at(name), f"{self.what} {name}")
+        found = load_tree(self.at(name), f"{self.what} {name}")
+        with naming(self.at(name)):
+            check_document({name: found}, {name: of}, "it")
+        return found
 
     def add(self, name: str, row: Any) -> None:
         """Keep a value by name, after those that are there."""
@@ -184,9 +197,13 @@ class RunDirectory:
         tree = {"name": name, "place": len(self._rows()), "row": row}
         save_tree(self.at("rows", _file_name(name)), f"{self.what} row", tree, overwrite=True)
 
-    def rows(self) -> dict[str, Any]:
-        """All values that were added, in order."""
-        found = [load_tree(path, f"{self.what} row") for path in self._rows()]
+    def rows(self, of: Any = Any) -> dict[str, Any]:
+        """All values of a type that were added, in order."""
+        found = []
+        for path in self._rows():
+            found.append(load_tree(path, f"{self.what} row"))
+            with naming(path):
+                check_document(found[-1], {**_ROW, "row": of}, "the row")
         return {entry["name"]: entry["row"] for entry in sorted(found, key=lambda entry: entry["place"])}
 
     def _rows(self) -> list[Path]:
@@ -226,15 +243,20 @@ class RunDirectory:
 
         None if there is none yet. If all are damaged that is an error, for starting again would overwrite the draws.
         """
+        document: Any
         found, damage = [], []
         for place in range(self.num_checkpoints):
             path = self.at(f"checkpoint-{place}")
             try:
-                found.append(read_bundle(path, "checkpoint"))
+                document, arrays = read_bundle(path, "checkpoint")
+                with naming(path):
+                    check_document(document, _CHECKPOINT, "the checkpoint")
+                    for name, kept in document["kept"].items():
+                        check_document(kept, _KEPT, name)
+                found.append((document, arrays))
             except FileError as error:
                 if path.exists():
                     damage.append(str(error))
-        document: Any
         for document, arrays in sorted(found, key=lambda item: item[0]["count"], reverse=True):
             if document.get("setup", self._identity) != self._identity:  # earlier versions did not name it
                 raise FileError(f"{self.path} has the setup of another run: put back the one that it was made with")

@@ -29,8 +29,10 @@ from marginax.files.disk import (
     sync_directory,
     system_errors,
     temporary_directory,
+    well_formed,
 )
 from marginax.files.error import FileError
+from marginax.files.handles import link
 from marginax.files.tensors import hash_file, map_tensors, parse_json, read_tensors, write_all, write_tensors
 from marginax.files.tree import Document, decode, encode
 
@@ -87,7 +89,7 @@ def load_tree(path: PathLike, kind: str) -> Any:
         The tree.
     """
     document, arrays = read_bundle(path, kind)
-    with naming(path):
+    with well_formed(path), naming(path):
         return decode(document, arrays)
 
 
@@ -213,7 +215,7 @@ def _read_directory(
 def _link(source: Path, target: Path) -> tuple[str, int]:
     with open_regular(source) as (fd, _):
         try:
-            os.link(source, target)
+            link(source, target)
         except OSError:  # another file system, or one without links
             with new_file(target) as copy:
                 while part := os.read(fd, 2**22):

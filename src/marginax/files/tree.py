@@ -17,6 +17,7 @@ import numpy as np
 
 from marginax.files import format_1, registry
 from marginax.files.error import FileError
+from marginax.files.hints import check_object
 from marginax.files.tensors import storable
 
 __all__ = ["Document", "decode", "encode"]
@@ -319,6 +320,7 @@ def _build_object(document: Any, path: _Path, arrays: Mapping[str, np.ndarray]) 
     values = {
         name: _decode(stored[name], (*path, name), arrays) if name in stored else since[name] for name in expected
     }
+    _located(path, lambda _: check_object(cls, values), known)
     if issubclass(cls, tuple):
         return tuple.__new__(cls, values.values())
     try:
@@ -327,6 +329,18 @@ def _build_object(document: Any, path: _Path, arrays: Mapping[str, np.ndarray]) 
         raise FileError(f"{_place(path)}: class {document['class']!r} cannot be built: {error}") from None
     for name, value in values.items():
         object.__setattr__(result, name, value)  # frozen, and converters have run already
+    return _located(path, lambda _: _checked(result, values), known)
+
+
+def _checked(result: Any, values: Mapping[str, Any]) -> Any:
+    """The object, if its constructor would have taken these values; arrays may be stacked, and are not looked at."""
+    if not any(isinstance(leaf, jax.Array | np.ndarray) for leaf in jax.tree.leaves(values)):
+        for cls in type(result).__mro__:
+            if "__check_init__" in vars(cls):
+                try:
+                    cls.__check_init__(result)
+                except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                    raise FileError(f"not a {type(result).__name__}: {' '.join(str(error).split()):.200}") from error
     return result
 
 

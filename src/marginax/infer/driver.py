@@ -20,7 +20,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from marginax._machine import available_memory
 from marginax.data import AbstractSource, Batch
 from marginax.files import FileError, GrowingArrays, GrowingFile, RunDirectory
-from marginax.files.disk import well_formed
+from marginax.files.disk import naming
 from marginax.infer.chunk import (
     Fixed,
     bound_programs,
@@ -39,6 +39,7 @@ from marginax.infer.chunk import (
     traced_numbers,
 )
 from marginax.infer.convergence import end_warnings, objective_of
+from marginax.infer.cursor import check_cursor
 from marginax.infer.hooks import AbstractHook, Event
 from marginax.infer.method import AbstractMethod, Phase
 from marginax.infer.progress import Interrupt, Progress
@@ -323,18 +324,18 @@ class Run:
 
     def _restore(self, directory: RunDirectory, like: PyTree) -> PyTree:
         """Go to the last checkpoint, if there is one; states of chains and hooks there."""
-        with well_formed(directory.path):
-            found = directory.latest(like)
-            if found is None:
-                return None
-            cursor, restored, files = found
-            self.kept = dict(files)
-            self._set_cursor(cursor)
-            return restored
+        if (found := directory.latest(like)) is None:
+            return None
+        cursor, restored, files = found
+        self.kept = dict(files)
+        with naming(directory.path):
+            check_cursor(cursor, self._phases, files, self.num_chains)
+        self._set_cursor(cursor)
+        return restored
 
     def _set_cursor(self, cursor: dict[str, Any]) -> None:
         self.phase, self.step = cursor["phase"], cursor["step"]
-        self.stopped = cursor.get("stopped", False)  # earlier versions did not keep it
+        self.stopped = bool(cursor.get("stopped"))  # earlier versions did not keep it
         before, now = cursor.get("num_devices"), num_devices(self.num_chains)
         if before is not None and before != now:
             warnings.warn(
@@ -351,8 +352,7 @@ class Run:
     def _finish(self, phases: tuple[Phase, ...], states: PyTree, *, finished: bool) -> AbstractPosterior:
         good = np.array([c for c in range(self.num_chains) if c not in self.bad_chains])
         states = jax.device_put(states, jax.local_devices()[0])
-        if self.bad_chains:
-            states = jax.tree.map(lambda leaf: leaf[good], states)
+        states = jax.tree.map(lambda leaf: leaf[good], states) if self.bad_chains else states
         infos: dict[str, Any] = {}
         draws, arrays, file = None, {}, None
         for index, phase in enumerate(phases):

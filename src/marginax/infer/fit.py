@@ -9,12 +9,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from marginax._compilation import compiled
 from marginax._keys import Key, as_key
 from marginax._machine import check_process
-from marginax.data import GrowingMinibatches, as_source
+from marginax.data import AbstractSource, GrowingMinibatches, as_source
 from marginax.files import RunDirectory
 from marginax.files.disk import well_formed
 from marginax.infer.catalogue import as_method
@@ -168,8 +168,7 @@ def resume(
             return _finished(files, model)
         alone = model is None and data is None and hooks is None  # what goes wrong is then in the files
         with well_formed(directory) if alone else contextlib.nullcontext():
-            run = _restored(files, model, data, hooks)
-        return run.execute(progress)
+            return _restored(files, model, data, hooks).execute(progress)
 
 
 def _finished(files: RunDirectory, model: AbstractModel | None) -> AbstractPosterior:
@@ -181,25 +180,28 @@ def _finished(files: RunDirectory, model: AbstractModel | None) -> AbstractPoste
 def _restored(files: RunDirectory, model: AbstractModel | None, data: Any, hooks: Sequence[AbstractHook] | None) -> Run:
     setup = files.read()
     if "num_checkpoints" in setup:  # earlier versions have two
-        files.num_checkpoints = setup.get("num_checkpoints")
-    method = setup.get("method")
+        files.num_checkpoints = setup.get("num_checkpoints", of=int)
+    counts = {name: setup.get(name, of=int | None) for name in ("num_chains", "chunk_size")}
+    check_count("num_chains", counts["num_chains"])
+    check_count("chunk_size", counts["chunk_size"], optional=True)
+    method = setup.get("method", of=AbstractMethod)
     prepared = None if model is None else method.prepare_model(model)
     if prepared is not None:
         prepared = prepared.bind(setup.get("source") if data is None and "source" in setup else data)
     found: AbstractModel = method.prepare_model(stored_model(setup, prepared))
     given = None if data is None else as_source(data, method.batch_size, found.read)
-    source = setup.get("source", given, argument="data")
+    source = setup.get("source", given, argument="data", of=AbstractSource)
     return Run(
         found,
         method,
         source,
-        tuple(setup.get("hooks", hooks, argument="hooks", same=False)),
-        setup.get("key"),
-        setup.get("num_chains"),
-        jax.tree.unflatten(jax.tree.structure(found.init(source)), setup.get("start")),
+        tuple(setup.get("hooks", hooks, argument="hooks", same=False, of=tuple[AbstractHook, ...])),
+        setup.get("key", of=PRNGKeyArray),
+        counts["num_chains"],
+        jax.tree.unflatten(jax.tree.structure(found.init(source)), setup.get("start", of=list[Array])),
         files,
-        setup.get("chunk_size"),
-        setup.get("num_retries") if "num_retries" in setup else 0,
+        counts["chunk_size"],
+        setup.get("num_retries", of=int) if "num_retries" in setup else 0,
     )
 
 

@@ -11,12 +11,11 @@ import numpy as np
 
 from marginax.files import FileError, Parts, encode
 from marginax.files.disk import inside, naming, real_path, well_formed
+from marginax.files.hints import LEFT_OUT
 from marginax.model import AbstractModel, Model, Params
 
 if TYPE_CHECKING:
     from marginax.posterior.posterior import AbstractPosterior
-
-_MODEL_MISSING = "model of the posterior"
 
 
 def save_posterior(
@@ -71,10 +70,8 @@ def load(path: str | os.PathLike[str], *, model: AbstractModel | None = None) ->
 def _decoded(parts: Parts, path: str | os.PathLike[str], model: AbstractModel | None) -> "AbstractPosterior":
     from marginax.posterior.posterior import AbstractPosterior
 
-    places = parts.get("draws")
+    places = parts.get("draws", of=dict[str, str])
     with naming(path):
-        if not isinstance(places, dict):
-            raise FileError("not a posterior: malformed list of draws")
         parts.arrays |= {name: parts.arrays[place] for name, place in places.items() if place in parts.arrays}
     loaded = stored_model(parts, model)
     posterior = parts.get("posterior")
@@ -89,7 +86,8 @@ def stored_model(parts: Parts, model: AbstractModel | None) -> AbstractModel:
     """The stored model, or the user's where it could not be stored; the two must have the same leaves."""
     if model is not None and (structure := parts.document.get("model", {}).get("structure")):
         model = model.rebind(structure)
-    return parts.get("model", model, structure=None if model is None else model.structure, argument="model")
+    given = None if model is None else model.structure
+    return parts.get("model", model, structure=given, argument="model", of=AbstractModel)
 
 
 def _without_model(posterior: Any) -> Any:
@@ -98,7 +96,7 @@ def _without_model(posterior: Any) -> Any:
     def plain(node: Any) -> Any:
         if isinstance(node, Params):
             return Params(tuple(jax.tree.leaves(node.network)), node.likelihood, node.prior)
-        return _MODEL_MISSING if isinstance(node, AbstractModel) else node
+        return LEFT_OUT if isinstance(node, AbstractModel) else node
 
     return jax.tree.map(plain, posterior, is_leaf=_is_part)
 
@@ -112,8 +110,10 @@ def _with_model(posterior: Any, model: AbstractModel) -> Any:
         if isinstance(node, Params):
             if structure is None or len(node.network) != structure.num_leaves:
                 raise FileError("its weights do not fit the model")
+            if not all(isinstance(leaf, jax.Array | np.ndarray) for leaf in node.network):
+                raise FileError("its weights are not arrays")
             return Params(jax.tree.unflatten(structure, node.network), node.likelihood, node.prior)
-        return model if isinstance(node, str) and node == _MODEL_MISSING else node
+        return model if isinstance(node, str) and node == LEFT_OUT else node
 
     return jax.tree.map(whole, posterior, is_leaf=_is_part)
 
