@@ -8,6 +8,7 @@ from tests.latent import test_hmm as hmms
 from tests.latent import test_lda as topics
 from tests.latent import test_mixture as mixtures
 from tests.latent import test_pca as components
+from tests.latent import test_regression as regressions
 from tests.mutations.bug import Bug, assert_caught
 
 from marginax.latent.entries import CountEntries
@@ -16,6 +17,7 @@ from marginax.latent.mixture import Mixture
 from marginax.latent.normals import Normals
 from marginax.latent.pca import PCA
 from marginax.latent.simplex import Dirichlet
+from marginax.latent.weights import RegressionWeights
 
 
 def one_component() -> None:
@@ -71,11 +73,32 @@ def bound_of_counts_too_flat(self, x, first, second):
     )
 
 
+WEIGHTS = RegressionWeights.expected_natural
+
+
+def uncertain_weights_forgotten(self, belief):
+    """Second moments without the covariance, as if the weights were known."""
+    natural = WEIGHTS(self, belief)
+    mean = belief["mean"]
+    return natural | {"second": natural["precision"] * mean[:, :, None] * mean[:, None, :]}
+
+
+def bound_of_logistic_regression() -> None:
+    regressions.test_the_bound_of_logistic_regression_is_just_below_its_evidence()
+
+
 def parabolas_of_counts() -> None:
     components.test_parabolas_are_below_the_density_and_touch_it_at_the_moments("poisson")
 
 
 BUGS = [
+    Bug(
+        "weights of a regression taken for known",
+        RegressionWeights,
+        "expected_natural",
+        uncertain_weights_forgotten,
+        bound_of_logistic_regression,
+    ),
     Bug("a bound of counts too flat", CountEntries, "bound", bound_of_counts_too_flat, parabolas_of_counts),
     Bug("entropy of the wrong sign", Mixture, "expect", entropy_of_the_wrong_sign, scikit_learn),
     Bug("a mask ignored", HMM, "_steps", mask_ignored, hmms.test_ragged_and_masked_sequences_are_as_one_at_a_time),

@@ -9,7 +9,8 @@ $\log p(x \mid \eta) \ge c + t\,\eta - \tfrac w2 \eta^2$
   $-\log(1 + e^\eta) \ge \log \sigma(\xi) - (\eta + \xi)/2 - \lambda(\xi)(\eta^2 - \xi^2)$, best at $\xi^2 = E \eta^2$;
 - counts, $\text{Poisson}(\log(1 + e^\eta))$ (Seeger & Bouchard, 2012): the same for the rate, and for its logarithm,
   whose curvature is nowhere above $\kappa = 0.1671$, its parabola at $a = E \eta$. We differ: each entry
-  has a curvature of its own, where they have one for all. The rate is not $e^\eta$, which no parabola bounds; below 1 the two agree.
+  has a curvature of its own, where they have one for all. The rate is not $e^\eta$, which no parabola bounds; below 1
+  the two agree.
 """
 
 import abc

@@ -17,12 +17,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import digamma, gammaln
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from jaxtyping import Key as KeyOf
 
 from marginax._kernels.blocks import sum_of_blocks
-from marginax._kernels.gamma import log_gamma
 from marginax._keys import Key, as_key
 from marginax.data import AbstractSource, Batch, Rows
 from marginax.files import register
@@ -31,6 +29,7 @@ from marginax.latent.family import check_positive
 from marginax.latent.mixture import check_num, first_guess
 from marginax.latent.normals import LOG_2PI
 from marginax.latent.queries import AbstractQueries, as_batch, averaged
+from marginax.latent.weights import RegressionWeights
 from marginax.model.abstract import Params
 from marginax.model.conjugate import AbstractConjugate, Expected, naturals
 
@@ -196,15 +195,7 @@ class PCA(AbstractConjugate):
         return first_guess(self, source.examples(min(source.spec.num_examples, _FIRST_ROWS)))
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
-        weights = jnp.concatenate([params["loadings"], params["offset"][:, None]], 1)
-        precision = self._prior_precision(weights.dtype)
-        log_tau = params["log_precision"] if self._kind.has_noise else jnp.zeros((), weights.dtype)
-        logs = 0.5 * (log_tau + jnp.log(precision) - LOG_2PI)
-        of_weights = jnp.sum(logs - 0.5 * jnp.exp(log_tau) * precision * weights**2)
-        if not self._kind.has_noise:
-            return of_weights
-        a, b = self._gamma_prior(weights.dtype)
-        return of_weights + a * jnp.log(b) - gammaln(a) + a * log_tau - b * jnp.exp(log_tau)
+        return self._family.log_prior(_as_weights(params))
 
     def log_likelihood(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, " b"]:
         return self._rows(self.natural(params), batch.data)["evidence"]
@@ -303,81 +294,44 @@ class PCA(AbstractConjugate):
         return sum_of_blocks(block, batch.data)
 
     def conjugate(self, statistics: PyTree) -> PyTree:
-        precision = statistics["second"] + jnp.diag(self._prior_precision(statistics["first"].dtype))
-        mean = jnp.linalg.solve(precision, statistics["first"][..., None])[..., 0]
-        belief = {"mean": mean, "precision": precision}
-        if not self._kind.has_noise:
-            return belief
-        a, b = self._gamma_prior(mean.dtype)
-        left = 0.5 * (statistics["square"] - jnp.sum(mean * statistics["first"]))
-        return belief | {"a": a + 0.5 * statistics["count"], "b": b + jnp.maximum(left, 0.0)}
+        return self._family.conjugate(statistics)
 
     def maximise(self, statistics: PyTree) -> Params:
-        size = statistics["second"].shape[-1]
-        small = 1e-10 * jnp.eye(size, dtype=statistics["second"].dtype)
-        weights = jnp.linalg.solve(statistics["second"] + small, statistics["first"][..., None])[..., 0]
-        params = {"loadings": weights[:, :-1], "offset": weights[:, -1]}
-        if not self._kind.has_noise:
-            return params
-        left = statistics["square"] - jnp.sum(weights * statistics["first"])
-        least = 1e-10 * statistics["square"] + 1e-30
-        return params | {"log_precision": jnp.log(statistics["count"]) - jnp.log(jnp.maximum(left, least))}
+        return _as_loadings(self._family.maximise(statistics))
 
     def natural(self, params: Params) -> PyTree:
-        weights = jnp.concatenate([params["loadings"], params["offset"][:, None]], 1)
-        log_tau = params["log_precision"] if self._kind.has_noise else jnp.zeros((), weights.dtype)
-        tau = jnp.exp(log_tau)
-        second = tau * weights[:, :, None] * weights[:, None, :]
-        return {"first": tau * weights, "second": second, "precision": tau, "log_precision": log_tau}
+        return self._family.natural(_as_weights(params))
 
     def expected_natural(self, belief: PyTree) -> PyTree:
-        tau, log_tau = self._precision(belief)
-        mean, covariance = belief["mean"], jnp.linalg.inv(belief["precision"])
-        second = tau * mean[:, :, None] * mean[:, None, :] + covariance
-        return {"first": tau * mean, "second": second, "precision": tau, "log_precision": log_tau}
+        return self._family.expected_natural(belief)
 
     def divergence(self, belief: PyTree) -> Float[Array, ""]:
-        mean, precision = belief["mean"], belief["precision"]
-        prior, (tau, _) = self._prior_precision(mean.dtype), self._precision(belief)
-        trace = jnp.sum(prior * jnp.diagonal(jnp.linalg.inv(precision), axis1=1, axis2=2), -1)
-        logs = jnp.linalg.slogdet(precision)[1] - jnp.sum(jnp.log(prior))
-        total = 0.5 * jnp.sum(trace - mean.shape[1] + logs + tau * jnp.sum(prior * mean**2, -1))
-        if not self._kind.has_noise:
-            return total
-        (a, b), (a0, b0) = (belief["a"], belief["b"]), self._gamma_prior(mean.dtype)
-        gained = (a - a0) * digamma(a) - gammaln(a) + gammaln(a0) + a0 * (jnp.log(b) - jnp.log(b0))
-        return total + gained + a * (b0 - b) / b
+        return self._family.divergence(belief)
 
     def draw(self, belief: PyTree, *, key: PRNGKeyArray) -> Params:
-        for_tau, for_weights = jax.random.split(key)
-        log_tau = jnp.zeros((), belief["mean"].dtype)
-        if self._kind.has_noise:
-            log_tau = log_gamma(for_tau, belief["a"]) - jnp.log(belief["b"])
-        noise = jax.random.normal(for_weights, belief["mean"].shape, belief["mean"].dtype)
-        root = jnp.swapaxes(jnp.linalg.cholesky(belief["precision"]), 1, 2)
-        away = jax.scipy.linalg.solve_triangular(root, noise[..., None])[..., 0]
-        return self._params(belief["mean"] + jnp.exp(-0.5 * log_tau) * away, log_tau)
+        return _as_loadings(self._family.draw(belief, key=key))
 
     def centre(self, belief: PyTree) -> Params:
-        return self._params(belief["mean"], jnp.log(self._precision(belief)[0]))
+        return _as_loadings(self._family.centre(belief))
 
-    def _params(self, weights: Array, log_tau: Array) -> Params:
-        params = {"loadings": weights[:, :-1], "offset": weights[:, -1]}
-        return params | {"log_precision": log_tau} if self._kind.has_noise else params
-
-    def _precision(self, belief: PyTree) -> tuple[Array, Array]:
-        """Expectations of the noise's precision and of its logarithm."""
+    @property
+    def _family(self) -> RegressionWeights:
+        """Of loadings and offsets: a regression of every column on the factors and one."""
         if not self._kind.has_noise:
-            return jnp.ones((), belief["mean"].dtype), jnp.zeros((), belief["mean"].dtype)
-        return belief["a"] / belief["b"], digamma(belief["a"]) - jnp.log(belief["b"])
-
-    def _prior_precision(self, dtype: Any) -> Float[Array, " r"]:
-        return jnp.full(self.num_factors + 1, jnp.asarray(self.shrinkage, dtype))
-
-    def _gamma_prior(self, dtype: Any) -> tuple[Array, Array]:
+            return RegressionWeights(self.shrinkage, 1.0)
         if self.noise_scale is None:
             raise ValueError("the prior of the noise is that of the data: fit the model, or pass noise_scale=")
-        return jnp.ones((), dtype), jnp.asarray(self.noise_scale, dtype) ** 2
+        return RegressionWeights(self.shrinkage, None, 1.0, jnp.square(jnp.asarray(self.noise_scale)))
+
+
+def _as_weights(params: Params) -> Params:
+    rest = {name: value for name, value in params.items() if name == "log_precision"}
+    return {"weights": jnp.concatenate([params["loadings"], params["offset"][:, None]], 1), **rest}
+
+
+def _as_loadings(point: Params) -> Params:
+    rest = {name: value for name, value in point.items() if name == "log_precision"}
+    return {"loadings": point["weights"][:, :-1], "offset": point["weights"][:, -1], **rest}
 
 
 def _settled(dtype: Any) -> float:
