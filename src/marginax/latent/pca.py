@@ -147,6 +147,10 @@ class PCA(AbstractConjugate):
         mask = np.asarray(data["mask"], bool) if masked else np.ones(x.shape, bool)
         if mask.shape != x.shape:
             raise ValueError(f"mask must have the shape of x, {x.shape}, got {mask.shape}")
+        if not x.size:
+            raise ValueError(f"data must have at least one row and one column, got shape {x.shape}")
+        if not mask.any():
+            raise ValueError("mask must be True where an entry is observed, got none: no entry is observed")
         x = np.where(mask, x, 0.0)
         if not np.isfinite(x).all():
             row = int(np.argwhere(~np.isfinite(x))[0][0])
