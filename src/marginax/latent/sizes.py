@@ -116,8 +116,8 @@ def choose_size(
         posterior: Any = fit(build(size), data, method, key=key, num_chains=num_chains, progress=progress)
         info = posterior.record.info["iterate"]
         chain = int(np.argmax(posterior.elbos))
-        parts = (float(info[name][chain, -1]) for name in ("reconstruction", "complexity"))
-        rows.append(SizeRow(size, posterior.elbo, *parts, tuple(map(float, posterior.elbos))))
+        explained, cost = (float(info[name][chain, -1]) for name in ("reconstruction", "complexity"))
+        rows.append(SizeRow(size, posterior.elbo, explained, cost, tuple(map(float, posterior.elbos))))
         if callback is not None:
             callback(rows[-1])
         if best is None or posterior.elbo > best.elbo:
