@@ -11,6 +11,7 @@ from tests.latent import test_pca as components
 from tests.latent import test_regression as regressions
 from tests.mutations.bug import Bug, assert_caught
 
+from marginax.latent import lda
 from marginax.latent.entries import CountEntries
 from marginax.latent.hmm import HMM
 from marginax.latent.mixture import Mixture
@@ -73,7 +74,13 @@ def bound_of_counts_too_flat(self, x, first, second):
     )
 
 
-WEIGHTS = RegressionWeights.expected_natural
+WEIGHTS, BLOCKS = RegressionWeights.expected_natural, lda.over_blocks
+
+
+def documents_left_sorted(function, start, rows, dtype):
+    """What is found for documents stays in the order of their lengths."""
+    total, found = BLOCKS(function, start, rows, dtype)
+    return total, found[jnp.argsort(jnp.sum(rows["count"] > 0, 1))]
 
 
 def uncertain_weights_forgotten(self, belief):
@@ -92,6 +99,13 @@ def parabolas_of_counts() -> None:
 
 
 BUGS = [
+    Bug(
+        "documents left in the order of their lengths",
+        lda,
+        "over_blocks",
+        documents_left_sorted,
+        topics.test_blocks_of_sorted_documents_are_all_documents_at_once,
+    ),
     Bug(
         "weights of a regression taken for known",
         RegressionWeights,
