@@ -164,6 +164,9 @@ def objectives(model, batch, method, key, num_steps=8):
     return jax.lax.scan(step, state, None, length=num_steps)[1]
 
 
+# EM adds the floor to the variances that are most likely, as scikit-learn does, and so lowers the likelihood by as much
+# as the floor is of a variance. Without one it never falls, but ends where a component holds one point and has none:
+# the claim is that of a floor that is nothing but a guard against this.
 RISING = {
     "full": GaussianMixture(3, floor=1e-10),
     "tied": GaussianMixture(3, "tied", StickBreaking(0.8), floor=1e-10),

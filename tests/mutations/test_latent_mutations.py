@@ -8,13 +8,17 @@ from tests.latent import test_hmm as hmms
 from tests.latent import test_lda as topics
 from tests.latent import test_mixture as mixtures
 from tests.latent import test_pca as components
+from tests.latent import test_regression as regressions
 from tests.mutations.bug import Bug, assert_caught
 
+from marginax.latent import lda
+from marginax.latent.entries import CountEntries
 from marginax.latent.hmm import HMM
 from marginax.latent.mixture import Mixture
 from marginax.latent.normals import Normals
 from marginax.latent.pca import PCA
 from marginax.latent.simplex import Dirichlet
+from marginax.latent.weights import RegressionWeights
 
 
 def one_component() -> None:
@@ -26,7 +30,7 @@ def scikit_learn() -> None:
 
 
 EXPECT, STEPS, DIVERGENCE, ENTRIES = Mixture.expect, HMM._steps, Dirichlet.divergence, PCA._entries
-NATURAL = Normals.expected_natural
+NATURAL, COUNTS = Normals.expected_natural, CountEntries.bound
 
 
 def entropy_of_the_wrong_sign(self, natural, batch):
@@ -59,7 +63,57 @@ def uncertain_means_forgotten(self, belief):
     return natural | {"offset": natural["offset"] + 0.5 * size / belief["mean_precision"]}
 
 
+def bound_of_counts_too_flat(self, x, first, second):
+    """The parabola has half the curvature that it needs, and is above the density far from where it touches."""
+    bound = COUNTS(self, x, first, second)
+    less = 0.5 * 0.1671 * x
+    return bound._replace(
+        constant=bound.constant + 0.5 * less * first**2,
+        target=bound.target - less * first,
+        weight=bound.weight - less,
+    )
+
+
+WEIGHTS, BLOCKS = RegressionWeights.expected_natural, lda.over_blocks
+
+
+def documents_left_sorted(function, start, rows, dtype):
+    """What is found for documents stays in the order of their lengths."""
+    total, found = BLOCKS(function, start, rows, dtype)
+    return total, found[jnp.argsort(jnp.sum(rows["count"] > 0, 1))]
+
+
+def uncertain_weights_forgotten(self, belief):
+    """Second moments without the covariance, as if the weights were known."""
+    natural = WEIGHTS(self, belief)
+    mean = belief["mean"]
+    return natural | {"second": natural["precision"] * mean[:, :, None] * mean[:, None, :]}
+
+
+def bound_of_logistic_regression() -> None:
+    regressions.test_the_bound_of_logistic_regression_is_just_below_its_evidence()
+
+
+def parabolas_of_counts() -> None:
+    components.test_parabolas_are_below_the_density_and_touch_it_at_the_moments("poisson")
+
+
 BUGS = [
+    Bug(
+        "documents left in the order of their lengths",
+        lda,
+        "over_blocks",
+        documents_left_sorted,
+        topics.test_blocks_of_sorted_documents_are_all_documents_at_once,
+    ),
+    Bug(
+        "weights of a regression taken for known",
+        RegressionWeights,
+        "expected_natural",
+        uncertain_weights_forgotten,
+        bound_of_logistic_regression,
+    ),
+    Bug("a bound of counts too flat", CountEntries, "bound", bound_of_counts_too_flat, parabolas_of_counts),
     Bug("entropy of the wrong sign", Mixture, "expect", entropy_of_the_wrong_sign, scikit_learn),
     Bug("a mask ignored", HMM, "_steps", mask_ignored, hmms.test_ragged_and_masked_sequences_are_as_one_at_a_time),
     Bug(
@@ -87,7 +141,7 @@ BUGS = [
 ]
 
 
-DEFAULT = ("divergence the other way round",)
+DEFAULT = ("divergence the other way round", "a bound of counts too flat")
 
 
 @pytest.mark.parametrize(

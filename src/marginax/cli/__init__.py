@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from marginax.cli.about import demo, doctor, methods, version
+from marginax.cli.clustering import cluster
 from marginax.cli.comparing import compare
 from marginax.cli.fitting import fit, resume
 from marginax.cli.using import evaluate, predict, report
@@ -19,7 +20,7 @@ app = typer.Typer(
     help="Bayesian deep learning: networks that know when they guess.",
     pretty_exceptions_enable=False,
 )
-for command in (fit, predict, evaluate, compare, report, resume, demo, methods, doctor, version):
+for command in (fit, predict, evaluate, compare, cluster, report, resume, demo, methods, doctor, version):
     app.command()(command)
 
 

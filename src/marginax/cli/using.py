@@ -46,7 +46,7 @@ def predict(
                 advance(len(part))
         predicted = require("pandas").concat(parts, ignore_index=True)
         found = require("pandas").concat([others, predicted], axis=1)
-        plain = _without_formulas(found)
+        plain = without_formulas(found)
         if out is not None:
             write_text(out, plain.to_csv(index=False))
             output.result({"rows": len(found), "out": str(out)}, f"{len(found):,} predictions in {out}")
@@ -146,19 +146,19 @@ def _columns(estimator: Any, rows: Any, level: float) -> Any:
         lower, upper = prediction.interval(level)
         columns = {"mean": prediction.mean, "std": prediction.std, "lower": lower, "upper": upper}
         columns |= {name: np.sqrt(getattr(prediction, name)) for name in ("epistemic", "aleatoric")}
-    return require("pandas").DataFrame({name: _with_few_digits(values) for name, values in columns.items()})
+    return require("pandas").DataFrame({name: with_few_digits(values) for name, values in columns.items()})
 
 
-def _with_few_digits(values: Any) -> Any:
+def with_few_digits(values: Any) -> Any:
     """Floats to the eight digits that they are good for; labels as they are."""
     return [float(f"{value:.8g}") for value in values] if values.dtype.kind == "f" else values
 
 
-def _without_formulas(frame: Any) -> Any:
+def without_formulas(frame: Any) -> Any:
     """A table whose texts a spreadsheet does not run: before what would be a formula there is an apostrophe.
 
     >>> import pandas as pd
-    >>> _without_formulas(pd.DataFrame({"name": ["=1+1", "plain", "-3"]}))["name"].tolist()
+    >>> without_formulas(pd.DataFrame({"name": ["=1+1", "plain", "-3"]}))["name"].tolist()
     ["'=1+1", 'plain', '-3']
     """
     types = require("pandas.api.types")

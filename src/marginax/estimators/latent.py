@@ -198,7 +198,7 @@ class BayesianPCA(TransformerMixin, AbstractLatent):
 
     Args:
         num_factors: how many.
-        outcome: "normal" or "binary".
+        outcome: "normal", "binary" or "poisson".
         method: from `mx.infer`, by default `CoordinateAscent()`.
         num_chains: restarts, of which the best is taken.
         random_state: int seed, `numpy.random.RandomState`, or None.

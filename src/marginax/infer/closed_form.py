@@ -50,8 +50,8 @@ class AbstractClosedForm(AbstractMethod):
 
     Args:
         num_steps: at most; on minibatches, exactly.
-        tolerance: a chain stays where it is once the objective rises by less than this, in nats per example. Only on
-            all data: on minibatches the objective is an estimate.
+        tolerance: a chain stays where it is once the objective rises by less than this, in nats per example; 0 takes
+            all steps. Only on all data: on minibatches the objective is an estimate.
         batch_size: examples per step, None for all.
         forgetting_rate: $\kappa$ in (0.5, 1], how fast steps on minibatches become shorter.
         delay: $\tau \ge 0$, which makes the first of them shorter.
@@ -142,7 +142,7 @@ class AbstractClosedForm(AbstractMethod):
         complexity = batch.weight * expected.complexity + self.divergence(model, params)
         if batch.size == batch.num_examples:
             statistics, least = expected.statistics, self.tolerance * batch.num_examples
-            converged = reconstruction - complexity - state.objective <= least
+            converged = (reconstruction - complexity - state.objective <= least) & (least > 0.0)
         else:
             statistics, converged = self._averaged(state, expected.statistics, batch), jnp.asarray(False)
         return ClosedFormState(params, statistics, reconstruction, complexity, converged, state.step + 1)

@@ -11,7 +11,9 @@ from marginax.latent.lda import LDA
 from marginax.latent.mixture import GaussianMixture, Mixture
 from marginax.latent.normals import Normals, NormalWishart
 from marginax.latent.pca import PCA
+from marginax.latent.regression import LinearRegression, LogisticRegression
 from marginax.latent.simplex import Dirichlet, StickBreaking
+from marginax.latent.sizes import SizeChoice, choose_size
 
 __all__ = [
     "HMM",
@@ -25,11 +27,15 @@ __all__ = [
     "Full",
     "GammaPoisson",
     "GaussianMixture",
+    "LinearRegression",
+    "LogisticRegression",
     "Mixture",
     "NormalWishart",
     "Normals",
     "Poissons",
+    "SizeChoice",
     "Spherical",
     "StickBreaking",
     "Tied",
+    "choose_size",
 ]

@@ -280,9 +280,7 @@ def as_sequences(data: Any) -> dict[str, np.ndarray]:
     x = np.zeros((len(sequences), lengths.max(), *sequences[0].shape[1:]), np.result_type(*sequences))
     for row, sequence in zip(x, sequences, strict=True):
         row[: len(sequence)] = sequence
-    if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
-        bad = int(np.argwhere(~np.isfinite(x))[0][0])
-        raise ValueError(f'data have NaN in sequence {bad}: pass {{"x": ..., "mask": ...}} if a step is missing')
+    _check_finite(x)
     return {"x": x, "mask": np.arange(x.shape[1]) < lengths[:, None], "length": lengths}
 
 
@@ -298,7 +296,15 @@ def _with_mask(data: dict[str, Any]) -> dict[str, np.ndarray]:
         raise ValueError(f"length must be one number from 1 to {x.shape[1]} for each sequence, got {length}")
     mask = mask & (np.arange(x.shape[1]) < length[:, None])
     seen = mask.reshape(*mask.shape, *[1] * (x.ndim - 2))
-    return {"x": np.where(seen, x, np.zeros((), x.dtype)), "mask": mask, "length": length}
+    x = np.where(seen, x, np.zeros((), x.dtype))
+    _check_finite(x)
+    return {"x": x, "mask": mask, "length": length}
+
+
+def _check_finite(x: np.ndarray) -> None:
+    if np.issubdtype(x.dtype, np.floating) and not np.isfinite(x).all():
+        bad = int(np.argwhere(~np.isfinite(x))[0][0])
+        raise ValueError(f'data have NaN in sequence {bad}: pass {{"x": ..., "mask": ...}} if a step is missing')
 
 
 def _observed(rows: PyTree) -> np.ndarray:

@@ -8,7 +8,9 @@ The topics of words are summed out; the proportions of a document have a Dirichl
 $\gamma_{ik} = \alpha + s_{ik} \sum_w c_{iw} \frac{b_{kw}}{\sum_j s_{ij} b_{jw}}, \quad
 s = e^{E \log \theta}, \; b = e^{E \log \beta},$
 
-repeated until it stays. Documents are rows of counts, so that all of it is products of matrices.
+repeated until it stays. Documents are kept as the words that are in them (`documents`), and take their turns in blocks
+of about one length. Where we differ from online variational Bayes (Hoffman, Blei & Bach, 2010): a block ends when the
+proportions of its documents stay on average, where theirs asks it of every document.
 """
 
 from dataclasses import dataclass
@@ -20,20 +22,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from marginax._kernels.blocks import sum_of_blocks
 from marginax._kernels.gamma import log_gamma
 from marginax.data import AbstractSource, Batch, Rows
 from marginax.files import register
-from marginax.latent.coins import check_counts
+from marginax.latent.documents import as_documents, check_documents, exp_digamma, over_blocks, settled
 from marginax.latent.mixture import check_num, first_guess
-from marginax.latent.queries import AbstractQueries, as_batch, as_rows, averaged
+from marginax.latent.queries import AbstractQueries, as_batch, averaged
 from marginax.latent.simplex import Dirichlet
 from marginax.model.abstract import Params
 from marginax.model.conjugate import AbstractConjugate, Expected, naturals
 
 _MOST_DOCUMENTS = 4096  # for a first guess
-_MOST_SWEEPS = 100
-_CHANGE = 1e-3  # of a proportion's count, on average, below which documents have settled
 _SMALL = 1e-30
 
 
@@ -61,7 +60,7 @@ class LDAQueries(AbstractQueries):
         batch = as_batch(model, counts)
         params = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), self.posterior.starting_points(1))
         total = _total(model, params, batch)
-        return float(np.exp(-float(total) / float(np.sum(np.asarray(batch.data, np.float64)))))
+        return float(np.exp(-float(total) / float(np.sum(np.asarray(batch.data["count"], np.float64)))))
 
 
 @eqx.filter_jit
@@ -81,6 +80,7 @@ class LDA(AbstractConjugate):
         num_topics: K.
         proportions: prior of the topics of a document; by default `Dirichlet(1 / K)`.
         topics: prior of the words of a topic; by default `Dirichlet(1 / K)`.
+        num_words: V; by default that of the data.
 
     >>> import marginax as mx
     >>> counts = np.array([[5, 4, 0, 0], [3, 6, 0, 0], [0, 0, 7, 2], [0, 0, 4, 4]])
@@ -93,39 +93,49 @@ class LDA(AbstractConjugate):
     num_topics: int
     proportions_prior: Dirichlet
     topics_prior: Dirichlet
+    num_words: int | None
 
     queries: ClassVar[type] = LDAQueries
 
-    def __init__(self, num_topics: int, proportions: Dirichlet | None = None, topics: Dirichlet | None = None):
+    def __init__(
+        self,
+        num_topics: int,
+        proportions: Dirichlet | None = None,
+        topics: Dirichlet | None = None,
+        num_words: int | None = None,
+    ):
         """Check the number."""
         check_num("num_topics", num_topics)
         self.num_topics = num_topics
         self.proportions_prior = Dirichlet(1.0 / num_topics) if proportions is None else proportions
         self.topics_prior = Dirichlet(1.0 / num_topics) if topics is None else topics
+        self.num_words = num_words
 
     # ---- data
 
     def read(self, data: Any) -> Rows:
-        """One array of counts."""
-        return as_rows(data)
+        """Counts (document, word), an array or a sparse matrix, as the words of every document."""
+        return data if isinstance(data, Rows) else Rows(as_documents(data))
 
     def check(self, source: AbstractSource) -> None:
         self.check_rows(source.examples(source.spec.num_examples))
 
-    def check_rows(self, counts: Any) -> None:
-        """Raise if these are not counts of words."""
-        if np.ndim(counts) != 2 or np.shape(counts)[1] < 2:
-            raise ValueError(f"data must have shape (documents, words) with 2 words or more, got {np.shape(counts)}")
-        check_counts(counts)
-        empty = np.flatnonzero(np.sum(counts, axis=1) == 0)
-        if len(empty):
-            raise ValueError(f"data must have a word in every document, got none in row {empty[0]}: leave it out")
+    def check_rows(self, rows: Any) -> None:
+        """Raise if these are not counts of the words of the model."""
+        check_documents(rows, self.num_words)
+
+    def adapted_to(self, source: AbstractSource) -> "LDA":
+        num_words = int(source.examples(1)["vocabulary"][0])
+        return LDA(self.num_topics, self.proportions_prior, self.topics_prior, num_words)
 
     def seed(self, batch: Batch, *, key: PRNGKeyArray) -> PyTree:
         """Random topics near the words that all documents have."""
-        counts = jnp.asarray(batch.data, jax.dtypes.canonicalize_dtype(float))
-        noise = jnp.exp(log_gamma(key, jnp.full((self.num_topics, counts.shape[1]), 10.0, counts.dtype))) / 10.0
-        return noise * jnp.sum(counts) / (self.num_topics * counts.shape[1])
+        if self.num_words is None:
+            raise ValueError("num_words must be given where the model has not seen data")
+        total = jnp.sum(jnp.asarray(batch.data["count"], jax.dtypes.canonicalize_dtype(float)))
+        shape = (self.num_topics, self.num_words)
+        noise = jnp.exp(log_gamma(key, jnp.full(shape, 10.0, total.dtype))) / 10.0
+        return noise * total / (self.num_topics * self.num_words)
 
     # ---- the density
 
@@ -138,51 +148,49 @@ class LDA(AbstractConjugate):
 
     def log_likelihood(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, " b"]:
         """A bound; its gradient is that at the best proportions."""
-        reconstruction, complexity, _ = self._documents(self.natural(params), batch.data)
-        return reconstruction - complexity
+        words = jnp.exp(self.natural(params))
+        belief = jax.lax.stop_gradient(self._settled(jax.lax.stop_gradient(words), batch.data))
+        chance = jnp.exp(self.proportions_prior.expected_natural(belief)) @ words
+        logs = jnp.log(jnp.take_along_axis(chance, batch.data["word"], axis=1) + _SMALL)
+        return jnp.sum(batch.data["count"] * logs, 1) - self._complexity(belief)
 
-    def proportions(self, natural: Float[Array, "k v"], counts: Array) -> Float[Array, "n k"]:
+    def proportions(self, natural: Float[Array, "k v"], rows: PyTree) -> Float[Array, "n k"]:
         """Mean proportions of topics in documents."""
-        belief = self._settled(jnp.exp(natural), jnp.asarray(counts, natural.dtype))
+        belief = self._settled(jnp.exp(natural), rows)
         return belief / jnp.sum(belief, 1, keepdims=True)
 
-    def _documents(self, natural: Float[Array, "k v"], counts: Array) -> tuple[Array, Array, Float[Array, "k v"]]:
-        """Parts of the bound of every document, and expected counts of words in topics, over their probability."""
-        words, counts = jnp.exp(natural), jnp.asarray(counts, natural.dtype)
-        belief = jax.lax.stop_gradient(self._settled(words, counts))
-        shares = jnp.exp(self.proportions_prior.expected_natural(belief))
-        chance = shares @ words + _SMALL
-        reconstruction = jnp.sum(counts * jnp.log(chance), 1)
-        complexity = jax.vmap(self.proportions_prior.divergence)(belief)
-        return reconstruction, complexity, shares.T @ (counts / chance)
+    def _complexity(self, belief: Float[Array, "n k"]) -> Float[Array, " n"]:
+        return jax.vmap(self.proportions_prior.divergence)(belief)
 
-    def _settled(self, words: Float[Array, "k v"], counts: Float[Array, "n v"]) -> Float[Array, "n k"]:
-        """Beliefs about the proportions of documents, repeated until they stay."""
-        prior = jnp.asarray(1.0 / self.num_topics, words.dtype)
-        if self.proportions_prior.concentration is not None:
-            prior = jnp.asarray(self.proportions_prior.concentration, words.dtype)
+    def _settled(self, words: Float[Array, "k v"], rows: PyTree) -> Float[Array, "n k"]:
+        """Beliefs about the proportions of documents."""
 
-        def sweep(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-            belief, _, step = carry
-            shares = jnp.exp(self.proportions_prior.expected_natural(belief))
-            new = prior + shares * ((counts / (shares @ words + _SMALL)) @ words.T)
-            return new, jnp.mean(jnp.abs(new - belief)), step + 1
+        def block(total: None, word: Array, count: Array) -> tuple[None, Array]:
+            return total, settled(words.T[word], count, self._prior(words))
 
-        def moves(carry: tuple[Array, Array, Array]) -> Array:
-            return (carry[1] > _CHANGE) & (carry[2] < _MOST_SWEEPS)
+        return over_blocks(block, None, rows, words.dtype)[1]
 
-        start = jnp.ones((len(counts), self.num_topics), words.dtype)
-        return jax.lax.while_loop(moves, sweep, (start, jnp.asarray(jnp.inf, words.dtype), jnp.asarray(0)))[0]
+    def _prior(self, words: Array) -> Array:
+        alpha = self.proportions_prior.concentration
+        return jnp.asarray(1.0 / self.num_topics if alpha is None else alpha, words.dtype)
 
     # ---- closed form
 
     def expect(self, natural: Float[Array, "k v"], batch: Batch) -> Expected:
-        def block(counts: Array, counted: Float[Array, " b"]) -> Expected:
-            reconstruction, complexity, ratio = self._documents(natural, counts * counted[:, None].astype(counts.dtype))
-            parts = jnp.sum(counted * reconstruction), jnp.sum(counted * complexity)
-            return Expected(jnp.exp(natural) * ratio, *parts)
+        words = jnp.exp(natural)
 
-        return sum_of_blocks(block, batch.data)
+        def block(total: tuple[Array, Array], word: Array, count: Array) -> tuple[tuple[Array, Array], Array]:
+            near = words.T[word]
+            belief = settled(near, count, self._prior(words))
+            shares = exp_digamma(belief) / exp_digamma(jnp.sum(belief, 1, keepdims=True))
+            chance = jnp.einsum("nlk,nk->nl", near, shares) + _SMALL
+            ratio = jnp.zeros((len(word), words.shape[1]), words.dtype)
+            ratio = ratio.at[jnp.arange(len(word))[:, None], word].add(count / chance)
+            return (total[0] + shares.T @ ratio, total[1] + jnp.sum(count * jnp.log(chance))), belief
+
+        start = jnp.zeros_like(words), jnp.zeros((), words.dtype)
+        (ratios, reconstruction), belief = over_blocks(block, start, batch.data, words.dtype)
+        return Expected(words * ratios, reconstruction, jnp.sum(self._complexity(belief)))
 
     def natural(self, params: Params) -> Float[Array, "k v"]:
         return self.topics_prior.natural(params)

@@ -1,17 +1,20 @@
 """A distribution of parameters in closed form, as coordinate ascent finds it."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray, PyTree
 
 from marginax.data import DataSpec
 from marginax.files import register
 from marginax.model.abstract import Params
 from marginax.model.conjugate import AbstractConjugate, Belief
-from marginax.posterior.posterior import AbstractPosterior
+from marginax.posterior.posterior import DEFAULT_NUM_SAMPLES, AbstractPosterior
 from marginax.posterior.record import FitRecord
+from marginax.predict import AbstractFunctionSet, ParameterDraws
 
 
 @register("posterior/conjugate")
@@ -52,9 +55,24 @@ class Conjugate(AbstractPosterior):
         centre = _centre(self.model, self.belief)
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num, *leaf.shape)), centre)
 
+    def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> AbstractFunctionSet:
+        """The average itself, where the model has it in closed form; draws where they are asked for."""
+        if num is None and hasattr(self.model, "average"):
+            return ParameterDraws(_Averaged(self.model), jax.tree.map(lambda leaf: np.asarray(leaf)[None], self.belief))
+        return ParameterDraws(self.model, self.sample_params(DEFAULT_NUM_SAMPLES if num is None else num, key=key))
+
     def divergence(self) -> Float[Array, ""]:
         """From the prior: what the data have taught about the parameters, in nats."""
         return self.model.divergence(jax.tree.map(jnp.asarray, self.belief))
+
+
+class _Averaged(eqx.Module):
+    """A model whose one draw is the whole belief."""
+
+    model: Any
+
+    def predictive(self, params: Belief, x: PyTree, *, key: PRNGKeyArray | None = None) -> Any:
+        return self.model.average(params, x)
 
 
 @eqx.filter_jit

@@ -4,6 +4,7 @@ from marginax._extras import require
 
 require("matplotlib")
 
+from marginax.report.clusters import Clusters, write_clusters
 from marginax.report.comparison import write_comparison
 from marginax.report.fit import NUM_PARTS, write_report
 from marginax.report.page import (
@@ -27,6 +28,7 @@ __all__ = [
     "AbstractBlock",
     "Card",
     "Cards",
+    "Clusters",
     "Code",
     "Facts",
     "Items",
@@ -36,6 +38,7 @@ __all__ = [
     "Table",
     "Text",
     "page",
+    "write_clusters",
     "write_comparison",
     "write_page",
     "write_report",
