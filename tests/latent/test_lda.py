@@ -135,7 +135,7 @@ def test_proportions_are_the_fixed_point_under_the_prior_that_is_given(concentra
         belief = prior + shares * ((counts / (shares @ topics)) @ topics.T)
     model = LDA(2, proportions=None if concentration is None else Dirichlet(concentration))
     with jax.enable_x64(True):
-        found = model.proportions(jnp.log(topics), jnp.asarray(counts))
+        found = model.proportions(jnp.log(topics), as_documents(counts))
     np.testing.assert_allclose(found, belief / belief.sum(1, keepdims=True), atol=2e-3)
 
 
