@@ -60,6 +60,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--without", nargs="*", default=[], choices=CONTESTANTS)
     parser.add_argument("--only", nargs="*", default=[], choices=CONTESTANTS, help="run these, beside those on record")
     options = parser.parse_args(arguments)
+    if options.only and (options.sets != list(SETS) or options.splits != 3):
+        parser.error("--only goes beside the record of all sets and 3 splits: leave out --sets and --splits")
     names = [name for name in options.only or CONTESTANTS if name not in options.without]
     console = report.console()
     results: dict[str, dict[str, list[dict[str, Any]]]] = {table: {} for table in options.sets}
@@ -76,7 +78,7 @@ def main(arguments: list[str]) -> None:
 
 
 def beside_record(results: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """New results and those on record, all as means over the rows of each split."""
+    """New results and those on record, all as means over the rows of each split: "tied" is judged by splits then."""
     on_record = json.loads((report.RESULTS / "tables.json").read_text())["results"]
     new = brief(results)
     return {

@@ -35,7 +35,7 @@ FITTING = [
 WRONG = [
     ("3", int),
     (1.5, int),
-    (1, bool),
+    (2, bool),
     (None, int),
     ([1, 2], tuple[int, ...]),
     ((1, "2"), tuple[int, ...]),

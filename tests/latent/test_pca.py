@@ -202,3 +202,20 @@ def test_mistakes_are_named():
         mx.fit(PCA(1, "poisson"), np.array([[0.0, 2.0], [-1.0, 1.0]]), mx.infer.EM(), key=0)
     with pytest.raises(ValueError, match="outcome must be one of 'normal', 'binary', 'poisson', got 'gamma'"):
         PCA(1, "gamma")
+
+
+@pytest.mark.parametrize("outcome", ["binary", "poisson"])
+def test_what_is_for_noise_is_refused_where_there_is_none(outcome):
+    with pytest.raises(ValueError, match="noise_scale is for outcome='normal'"):
+        PCA(2, outcome, noise_scale=0.3)
+    with pytest.raises(ValueError, match="centre_of is for outcome='normal'"):
+        PCA(2, outcome, centre_of=np.zeros(3))
+
+
+def test_counts_of_tiny_rates_have_finite_bounds_and_little_curvature():
+    eta = jnp.array([[-110.0, -90.0, -20.0, -14.5, -9.0]])
+    counts = jnp.full_like(eta, 3.0)
+    entries = ENTRIES["poisson"]
+    for x in (0 * counts, counts):
+        assert all(jnp.isfinite(part).all() for part in entries.bound(x, eta, eta**2))
+    assert float(entries.curvature(counts, eta).max()) < 1e-3

@@ -184,6 +184,18 @@ def conjugate() -> Law:
     return Law(np.exp(np.asarray(logs, np.float64)), share, exact)
 
 
+def regression(noise_scale: float | None) -> Law:
+    """Exact predictions of a line: normal where the noise is known, else Student t."""
+    model = mx.latent.LinearRegression(noise_scale=noise_scale)
+    line = mx.fit(model, (X[:6], Y[:6]), mx.infer.CoordinateAscent(), key=0, progress=False)
+    assert isinstance(line, Conjugate)
+    belief = {name: np.asarray(leaf, np.float64) for name, leaf in line.belief.items()}
+    phi = np.asarray(line.model.features(jnp.asarray(AT)), np.float64)
+    variance = noise_scale**2 if noise_scale else float(np.ravel(belief["b"] / (belief["a"] - 1.0))[0])
+    covariance = variance * (phi @ np.linalg.inv(belief["precision"][0]) @ phi.T + np.eye(len(AT)))
+    return Law(sampled(line), (phi @ belief["mean"].T)[:, 0], covariance)
+
+
 def calibrated() -> Law:
     posterior = laplace(Dense())
     mean, covariance = normal_moments(posterior)
@@ -213,6 +225,8 @@ KINDS: dict[str, tuple[str, Callable[[], Law]]] = {
     "guide": ("Guided", lambda: guided(None)),
     "guide, with a key": ("Guided", lambda: guided(2)),
     "conjugate": ("Conjugate", conjugate),
+    "regression, known noise": ("Conjugate", lambda: regression(0.5)),
+    "regression": ("Conjugate", lambda: regression(None)),
     "calibrated": ("Calibrated", calibrated),
     "stack": ("Stacked", stacked),
 }

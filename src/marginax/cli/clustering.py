@@ -92,7 +92,7 @@ def cluster(
             "report": str(report),
             "seconds": output.clock.total,
             "bounds": [{"size": row.size, "elbo": row.elbo, "complexity": row.complexity} for row in choice.rows],
-            "sizes": [row[1] for row in rows],
+            "sizes": [int((clusters.labels == label).sum()) for label in range(clusters.num)],
         }
         output.result(results, table(("cluster", "rows", "sure of 95%"), rows))
         if not (json or quiet):
@@ -104,17 +104,20 @@ def _numbers(frame: Any, output: Output) -> tuple[Any, Any]:
     types = require("pandas.api.types")
     names = [name for name in frame.columns if types.is_numeric_dtype(frame[name].dtype)]
     names = [name for name in names if not types.is_bool_dtype(frame[name].dtype)]
-    useful = [name for name in names if frame[name].nunique() > 1]
+    numbers = frame[names].astype(float).replace([float("inf"), float("-inf")], float("nan"))
+    useful = [name for name in names if numbers[name].nunique() > 1]
+    whole = numbers[useful].dropna()
+    useful = [name for name in useful if whole[name].nunique() > 1 or whole.empty]
     left = [str(name) for name in frame.columns if name not in useful]
     if not useful:
         raise ValueError("the table has no column of numbers that differ: clusters are of numbers")
     if left:
         output.note(f"Columns without numbers, or with one only, are left out: {', '.join(left[:20])}")
-    kept = frame[useful].notna().all(axis=1)
+    kept = numbers[useful].notna().all(axis=1)
     if not kept.all():
         num = int((~kept).sum())
         output.note(f"{num:,} row{'s' * (num > 1)} with missing numbers {'are' if num > 1 else 'is'} left out.")
-    return frame.loc[kept, useful], kept
+    return numbers.loc[kept, useful], kept
 
 
 def _rows(clusters: Any) -> list[tuple[str, str, str]]:

@@ -69,8 +69,9 @@ class Owner:
         now = datetime.datetime.now(datetime.UTC).isoformat(" ", "seconds")
         text = json.dumps({"process": os.getpid(), "host": platform.node(), "since": now}).encode()
         with contextlib.suppress(OSError):  # a full disk: the lock holds, without a name
-            os.ftruncate(self._fd or -1, 0)
-            os.pwrite(self._fd or -1, text, 0)
+            descriptor = -1 if self._fd is None else self._fd
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, text, 0)
 
     def release(self) -> None:
         """Let go, and take the lock's file away if it is ours."""

@@ -31,8 +31,7 @@ def as_documents(data: Any) -> dict[str, np.ndarray]:
     """
     if hasattr(data, "tocsr"):
         matrix = data.tocsr()
-        if matrix.shape[0] == 0:
-            raise ValueError("data must hold at least one document, got none")
+        _check_shape(matrix.shape)
         row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
         kept = matrix.data != 0
         row, word, count, shape = row[kept], matrix.indices[kept], matrix.data[kept], matrix.shape
@@ -40,8 +39,7 @@ def as_documents(data: Any) -> dict[str, np.ndarray]:
             raise ValueError("data must hold counts, whole numbers >= 0, got NaN or infinity")
     else:
         counts = as_numeric(data, name="data")
-        if counts.ndim != 2 or counts.shape[1] < 2:
-            raise ValueError(f"data must have shape (documents, words) with 2 words or more, got {counts.shape}")
+        _check_shape(counts.shape)
         row, word = np.nonzero(counts)
         count, shape = counts[row, word], counts.shape
     if np.any(count < 0) or np.any(count != np.round(count)):
@@ -52,6 +50,11 @@ def as_documents(data: Any) -> dict[str, np.ndarray]:
     found = {name: np.zeros((shape[0], width), np.int32) for name in ("word", "count")}
     found["word"][row, place], found["count"][row, place] = word, count
     return {**found, "vocabulary": np.full(shape[0], shape[1], np.int32)}
+
+
+def _check_shape(shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or shape[0] == 0 or shape[1] < 2:
+        raise ValueError(f"data must have shape (documents, words) with a document and 2 words or more, got {shape}")
 
 
 def check_documents(rows: Any, num_words: int | None) -> None:

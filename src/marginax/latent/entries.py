@@ -24,6 +24,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 _CURVATURE = 0.1671  # the most of minus the second derivative of log log(1 + e^u), 0.167096 at u = 0.495
 _SMALL = 1e-6
+_LEFT = -10.0  # the rate is exp(eta) there, to the digits of float32
 
 
 class Bound(NamedTuple):
@@ -126,7 +127,7 @@ class CountEntries(AbstractEntries):
 
     def bound(self, x: Float[Array, "n d"], first: Float[Array, "n d"], second: Float[Array, "n d"]) -> Bound:
         constant, weight = softplus_bound(second)
-        value, slope = jnp.log(jax.nn.softplus(first)), log_rate_slope(first)
+        value, slope = log_rate(first), log_rate_slope(first)
         of_log = value - slope * first - 0.5 * _CURVATURE * first**2
         return Bound(
             constant + x * of_log - gammaln(x + 1.0),
@@ -135,9 +136,10 @@ class CountEntries(AbstractEntries):
         )
 
     def curvature(self, x: Float[Array, "n d"], eta: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        slope, rate = jax.nn.sigmoid(eta), jax.nn.softplus(eta)
-        bend = slope * jax.nn.sigmoid(-eta)
-        return bend + x * jnp.maximum(log_rate_slope(eta) ** 2 - bend / jnp.maximum(rate, _SMALL), 0.0)
+        bend = jax.nn.sigmoid(eta) * jax.nn.sigmoid(-eta)
+        left = eta < _LEFT  # where the log of the rate is a line
+        rate = jax.nn.softplus(jnp.where(left, 0.0, eta))
+        return bend + x * jnp.where(left, 0.0, jnp.maximum(log_rate_slope(eta) ** 2 - bend / rate, 0.0))
 
     def mean(self, eta: Float[Array, "n d"]) -> Float[Array, "n d"]:
         return jax.nn.softplus(eta)
@@ -165,12 +167,22 @@ def softplus_bound(second: Array) -> tuple[Array, Array]:
     return bend * xi**2 - 0.5 * xi + jax.nn.log_sigmoid(xi), 2.0 * bend
 
 
+def log_rate(eta: Array) -> Array:
+    r"""$\log \log(1 + e^\eta)$, which is $\eta$ far on the left.
+
+    >>> [round(float(value), 2) for value in log_rate(jnp.array([-110.0, -16.0, 0.0, 50.0]))]
+    [-110.0, -16.0, -0.37, 3.91]
+    """
+    left = eta < _LEFT
+    return jnp.where(left, eta, jnp.log(jax.nn.softplus(jnp.where(left, 0.0, eta))))
+
+
 def log_rate_slope(eta: Array) -> Array:
     r"""Of $\log \log(1 + e^\eta)$, which is 1 far on the left.
 
     >>> [round(float(slope), 2) for slope in log_rate_slope(jnp.array([-50.0, 0.0, 50.0]))]
     [1.0, 0.72, 0.02]
     """
-    left = eta < -15.0
+    left = eta < _LEFT
     safe = jnp.where(left, 0.0, eta)
     return jnp.where(left, 1.0, jax.nn.sigmoid(safe) / jax.nn.softplus(safe))

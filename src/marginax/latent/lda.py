@@ -93,7 +93,7 @@ class LDA(AbstractConjugate):
     num_topics: int
     proportions_prior: Dirichlet
     topics_prior: Dirichlet
-    num_words: int | None
+    num_words: int | None = None
 
     queries: ClassVar[type] = LDAQueries
 

@@ -125,6 +125,11 @@ class PCA(AbstractConjugate):
         check_num("num_factors", num_factors)
         if outcome not in ENTRIES:
             raise ValueError(f"outcome must be one of {', '.join(map(repr, ENTRIES))}, got {outcome!r}")
+        for name, value in (("centre_of", centre_of), ("noise_scale", noise_scale)):
+            if value is not None and not ENTRIES[outcome].has_noise:
+                raise ValueError(
+                    f"{name} is for outcome='normal', got {value!r:.40} with outcome={outcome!r}: leave it out"
+                )
         check_positive("shrinkage", shrinkage)
         self.num_factors, self.outcome, self.shrinkage = num_factors, outcome, shrinkage
         self.centre_of = None if centre_of is None else jnp.asarray(centre_of)

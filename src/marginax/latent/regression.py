@@ -30,6 +30,8 @@ from marginax.model.distributions import Bernoulli, Normal
 from marginax.model.normal_outputs import NormalOutputs
 from marginax.model.student_outputs import StudentTOutputs
 
+_FARTHEST = 100.0  # mean of the targets, in standard deviations
+
 
 @dataclass(frozen=True)
 class RegressionQueries(AbstractQueries):
@@ -201,7 +203,12 @@ class LinearRegression(AbstractRegression):
         return with_intercept(x, self.intercept)
 
     def check_targets(self, y: np.ndarray) -> None:
-        pass
+        away, spread = abs(float(np.mean(y))), float(np.std(y))
+        if not jax.config.jax_enable_x64 and away > _FARTHEST * (spread or 1.0):  # squares would lose what is explained
+            raise ValueError(
+                f"y must not lie far from zero for its spread in single precision, got mean {np.mean(y):.4g} and "
+                f"standard deviation {spread:.4g}: subtract its mean, or use jax.enable_x64(True)"
+            )
 
     def predictive(self, params: Params, x: Array, *, key: PRNGKeyArray | None = None) -> Normal:
         log_tau = self.natural(params)["log_precision"]

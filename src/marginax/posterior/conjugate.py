@@ -1,5 +1,6 @@
 """A distribution of parameters in closed form, as coordinate ascent finds it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -15,6 +16,10 @@ from marginax.model.conjugate import AbstractConjugate, Belief
 from marginax.posterior.posterior import DEFAULT_NUM_SAMPLES, AbstractPosterior
 from marginax.posterior.record import FitRecord
 from marginax.predict import AbstractFunctionSet, ParameterDraws
+from marginax.predict.fresh import FreshFunctions
+from marginax.predict.functions import MAX_BYTES, AbstractFunctions
+from marginax.predict.loop import DrawLoop
+from marginax.predict.predictive import mixture_of
 
 
 @register("posterior/conjugate")
@@ -58,7 +63,7 @@ class Conjugate(AbstractPosterior):
     def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> AbstractFunctionSet:
         """The average itself, where the model has it in closed form; draws where they are asked for."""
         if num is None and hasattr(self.model, "average"):
-            return ParameterDraws(_Averaged(self.model), jax.tree.map(lambda leaf: np.asarray(leaf)[None], self.belief))
+            return _Average(self.model, jax.tree.map(lambda leaf: np.asarray(leaf)[None], self.belief))
         return ParameterDraws(self.model, self.sample_params(DEFAULT_NUM_SAMPLES if num is None else num, key=key))
 
     def divergence(self) -> Float[Array, ""]:
@@ -66,13 +71,42 @@ class Conjugate(AbstractPosterior):
         return self.model.divergence(jax.tree.map(jnp.asarray, self.belief))
 
 
-class _Averaged(eqx.Module):
-    """A model whose one draw is the whole belief."""
+class _Average(AbstractFunctions):
+    """A model whose one draw is the whole belief; samples of its predictions draw functions."""
 
     model: Any
+    draws: Belief
+    log_weights: np.ndarray | None = None
 
-    def predictive(self, params: Belief, x: PyTree, *, key: PRNGKeyArray | None = None) -> Any:
-        return self.model.average(params, x)
+    def distribution(self, draw: Belief, x: PyTree) -> Any:
+        return self.model.average(draw, x)
+
+    def averaging(
+        self, x: Any, *, spec: DataSpec, max_bytes: int = MAX_BYTES, keep_draws: bool = False
+    ) -> Callable[[Any], Any]:
+        loop = DrawLoop(self, x, spec=spec, max_bytes=max_bytes, keep_draws=keep_draws)
+        belief = jax.tree.map(lambda leaf: leaf[0], self.draws)
+        members = (_BeliefDraws(self.model, belief, jax.random.split(jax.random.key(0), 1)),)  # keys are given later
+        return lambda x: mixture_of(loop.at(x), spec, FreshFunctions(members, np.ones(1), x, spec, max_bytes))
+
+
+class _BeliefDraws(AbstractFunctions):
+    """A model at parameters that are drawn from a belief; the draws are keys."""
+
+    model: Any
+    belief: Belief
+    draws: Key[Array, " num"]
+    log_weights: np.ndarray | None = None
+
+    def prepare(self, draws: Key[Array, " num"]) -> Params:
+        return _draw(self.model, self.belief, draws)
+
+    @property
+    def is_prepared(self) -> bool:
+        return True
+
+    def distribution(self, draw: Params, x: PyTree) -> Any:
+        return self.model.predictive(draw, x)
 
 
 @eqx.filter_jit
