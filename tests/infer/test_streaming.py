@@ -267,7 +267,7 @@ def test_a_full_disk_is_said_and_what_was_kept_is_there(tmp_path, whole, monkeyp
     real = getattr(os, call)
     hook = At("sample", 30, lambda: monkeypatch.setattr(os, call, full))
 
-    def full(*args):
+    def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     if call == "link":  # no links on this file system: the draws are copied

@@ -1,4 +1,4 @@
-"""Paths whose files are reached through handles of directories, so that no symbolic link is ever followed.
+"""Paths whose files are reached through handles of directories, so that no link on the way to them is followed.
 
 Links are refused by name before a path is used, which gives the better message; but a directory can change between the
 look and the use. Here every step of the way is opened relative to the one before, and a link is an error of the system.
