@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from marginax.model.enumeration import Factor, sum_out
+from marginax.model.program.enumeration import Factor, sum_out
 
 OUTER, INNER = (-1, 3), (-2, 2)
 

@@ -14,7 +14,7 @@ from numpyro.infer.util import potential_energy
 
 import marginax as mx
 from marginax.data import Batch, FullBatch, MappedFiles, Minibatches, Rows
-from marginax.model.enumeration import Factor, sum_out
+from marginax.model.program.enumeration import Factor, sum_out
 from marginax.testing.conformance import InterruptAt
 
 RNG = np.random.default_rng(0)

@@ -6,7 +6,7 @@ import pytest
 from tests.model import test_program as checks
 from tests.mutations.bug import planted
 
-from marginax.model import enumeration, program_sites
+from marginax.model.program import enumeration, sites
 
 
 class NoJacobian:
@@ -29,7 +29,7 @@ def without_jacobian(biject_to):
     return lambda support: NoJacobian(biject_to(support))
 
 
-class ScaledTwice(program_sites.Conditioned):
+class ScaledTwice(sites.Conditioned):
     """The plate's own N/B stays, on top of that of the batch."""
 
     def _process_sample(self, msg):
@@ -45,7 +45,7 @@ def best_value(factors, axis, variables):
 
 def test_a_missing_jacobian_is_caught():
     with (
-        planted(program_sites, "biject_to", without_jacobian(program_sites.biject_to)),
+        planted(sites, "biject_to", without_jacobian(sites.biject_to)),
         pytest.raises(AssertionError, match="Not equal to tolerance"),
     ):
         checks.test_log_density_is_that_of_numpyro(checks.coin, {"flips": np.array([1, 0, 1, 1])})
@@ -54,7 +54,7 @@ def test_a_missing_jacobian_is_caught():
 @pytest.mark.parametrize("model", [checks.by_subsample, checks.of_fixed_size], ids=lambda model: model.__name__)
 def test_plate_scaling_applied_twice_is_caught(model):
     with (
-        planted(program_sites, "Conditioned", ScaledTwice),
+        planted(sites, "Conditioned", ScaledTwice),
         pytest.raises(AssertionError, match="Not equal to tolerance"),
     ):
         checks.test_minibatches_are_unbiased(model)

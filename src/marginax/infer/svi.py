@@ -176,7 +176,7 @@ class SVI(AbstractOptimised):
             raise TypeError(f"loss must be mx.infer.ELBO(), IWAE() or Renyi(), got {self.loss!r}")
         if isinstance(self.guide, str):
             known = (
-                require("marginax.model.program_guides").AUTOMATIC if self.guide != "AutoNormal" else ("AutoNormal",)
+                require("marginax.model.program.guides").AUTOMATIC if self.guide != "AutoNormal" else ("AutoNormal",)
             )
             if self.guide not in known:
                 raise ValueError(f"guide must be a function, or one of {', '.join(known)} of NumPyro, got {self.guide}")
@@ -189,7 +189,7 @@ class SVI(AbstractOptimised):
         return model
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> SVIState:
-        guides = require("marginax.model.program_guides")
+        guides = require("marginax.model.program.guides")
         trained = {
             "guide": guides.first_points(model, self.guide, params, derive(key, 0)),
             "model": guides.model_points(model, derive(key, 1)),
@@ -219,7 +219,7 @@ class SVI(AbstractOptimised):
         self, model: AbstractModel, points: dict[str, Any], batch: Batch, *, key: PRNGKeyArray
     ) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
         """Log likelihood and log ratio of guide and prior, at draws of the guide."""
-        draw = require("marginax.model.program_guides").draw
+        draw = require("marginax.model.program.guides").draw
 
         def once(key: PRNGKeyArray) -> tuple[Float[Array, ""], Float[Array, ""]]:
             params, log_prob = draw(model, self.guide, points, key)

@@ -54,5 +54,5 @@ class Guided(AbstractPosterior):
 
 @eqx.filter_jit
 def _draw(program: Program, guide: Callable[..., Any] | str, points: Any, num: int, key: PRNGKeyArray) -> Params:
-    draw = require("marginax.model.program_guides").draw
+    draw = require("marginax.model.program.guides").draw
     return jax.vmap(lambda k: draw(program, guide, points, k)[0])(jax.random.split(key, num))

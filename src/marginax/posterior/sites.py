@@ -36,7 +36,7 @@ def stacked_params(posterior: "AbstractPosterior", num: int | None) -> tuple[Any
 def site_values(posterior: "AbstractPosterior") -> dict[str, np.ndarray]:
     """Unknowns as the program has them, and deterministic sites that need no data: axes (chain, draw, ...)."""
     program = program_of(posterior)
-    sampling = require("marginax.model.program_sampling")
+    sampling = require("marginax.model.program.sampling")
     params, (chains, draws) = stacked_params(posterior, None)
     found = sampling.in_chunks(lambda p, *_: program.sites(p), params, chains * draws, jax.random.key(0), None)
     return {name: value.reshape(chains, draws, *value.shape[1:]) for name, value in found.items()}
@@ -47,7 +47,7 @@ def draw_predictive(
 ) -> dict[str, np.ndarray]:
     """Draws of observed and deterministic sites for new arguments: axes (draw, ...)."""
     program = program_of(posterior)
-    sampling = require("marginax.model.program_sampling")
+    sampling = require("marginax.model.program.sampling")
     params, (chains, draws) = stacked_params(posterior, num_samples)
     key = jax.random.fold_in(key, _SITES)  # the same key may have drawn the unknowns
     return sampling.draw_sites(program, params, arguments, chains * draws, key=key, max_bytes=max_bytes)
@@ -59,7 +59,7 @@ def log_likelihoods(posterior: "AbstractPosterior", data: Any) -> dict[str, np.n
     Where sites are summed out, there is one number for each example, of all its observed sites together.
     """
     program = program_of(posterior)
-    sampling = require("marginax.model.program_sampling")
+    sampling = require("marginax.model.program.sampling")
     params, (chains, draws) = stacked_params(posterior, None)
     arguments = jax.tree.map(jax.numpy.asarray, program.as_arguments(data))
     found = sampling.in_chunks(

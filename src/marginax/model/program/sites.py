@@ -18,7 +18,7 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.handlers import seed, trace
 from numpyro.primitives import Messenger
 
-from marginax.model.enumeration import Factor, Plates
+from marginax.model.program.enumeration import Factor, Plates
 
 RADIUS = 2.0  # of the box in which unknowns start that have no prior to be drawn from
 

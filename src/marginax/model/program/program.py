@@ -15,8 +15,8 @@ from marginax._keys import Key, as_key
 from marginax.data import AbstractSource, Arrays, Batch, Rows
 from marginax.files import register
 from marginax.model.abstract import AbstractModel, Params
-from marginax.model.enumeration import sum_out
-from marginax.model.program_layout import Layout, analyse, as_arguments
+from marginax.model.program.enumeration import sum_out
+from marginax.model.program.layout import Layout, analyse, as_arguments
 
 _MOST_ROWS = 100_000  # that are looked at before anything is fitted
 _NUM_STARTS = 20
@@ -112,7 +112,7 @@ class Program(AbstractModel):
 
     def reinitialise(self, params: Params, *, key: PRNGKeyArray) -> Params:
         """Anywhere in a box around the origin."""
-        radius = require("marginax.model.program_sites").RADIUS
+        radius = require("marginax.model.program.sites").RADIUS
         keys = dict(zip(params, jax.random.split(key, len(params)), strict=True))
         return {
             name: jax.random.uniform(keys[name], leaf.shape, leaf.dtype, -radius, radius)
@@ -137,7 +137,7 @@ class Program(AbstractModel):
 
     def density(self, params: Params, arguments: Mapping[str, Any]) -> Any:
         """What the sites add to the log density, one by one."""
-        sites = require("marginax.model.program_sites")
+        sites = require("marginax.model.program.sites")
         rows = self.rows(arguments)
         return sites.density(
             self.model, self.settings | dict(arguments), params, self.points, rows, self.known.rank, jax.random.key(0)
@@ -146,7 +146,7 @@ class Program(AbstractModel):
     def rows(self, arguments: Mapping[str, Any]) -> Any:
         """The examples among some arguments."""
         num = next((jnp.shape(value)[0] for value in arguments.values()), 1)
-        return require("marginax.model.program_sites").Rows(self.known.plate, num)
+        return require("marginax.model.program.sites").Rows(self.known.plate, num)
 
     def arguments_of(self, tree: PyTree) -> dict[str, Any]:
         """The arguments in a batch: by name, or in the order in which the program takes them."""
@@ -198,7 +198,7 @@ class Program(AbstractModel):
         >>> program.prior_predictive(5, key=0)["rate"].shape
         (5,)
         """
-        sampling = require("marginax.model.program_sampling")
+        sampling = require("marginax.model.program.sampling")
         return sampling.draw_sites(self, None, arguments, num, key=as_key(key))
 
     def take_over(self, params: Params, stacked: Params) -> Params:
@@ -237,12 +237,12 @@ def _total(terms: Mapping[str, Array]) -> Float[Array, ""]:
 
 @eqx.filter_jit
 def _unconstrained(program: Program, values: dict[str, Array]) -> Params:
-    return require("marginax.model.program_sampling").unconstrained(program, values)
+    return require("marginax.model.program.sampling").unconstrained(program, values)
 
 
 @eqx.filter_jit
 def _medians(program: Program, key: PRNGKeyArray) -> Params:
-    draw = require("marginax.model.program_sampling").draw_prior
+    draw = require("marginax.model.program.sampling").draw_prior
     draws = jax.vmap(lambda k: draw(program, k))(jax.random.split(key, 15))
     return jax.tree.map(lambda leaf: jnp.nan_to_num(jnp.median(leaf, axis=0)), draws)
 
@@ -254,7 +254,7 @@ def _look(program: Program, params: Params, batch: Batch) -> tuple[dict[str, Arr
     arguments = arguments if program.known.splits else {name: value[0] for name, value in arguments.items()}
     found = program.density(params, arguments)
     terms = found.prior | {name: factor.values for name, factor in found.factors.items()}
-    impossible = require("marginax.model.program_sites").impossible_values(found.sites)
+    impossible = require("marginax.model.program.sites").impossible_values(found.sites)
     blamed = {name: ~jnp.all(jnp.isfinite(values)) for name, values in terms.items()}
     rest = sum_out(list(found.factors.values()), found.variables) if found.factors else jnp.zeros(())
     return impossible, blamed, jnp.isfinite(_total(found.prior) + rest)

@@ -11,10 +11,10 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from numpyro.distributions.transforms import biject_to
 
 from marginax.data import Rows as DataRows
-from marginax.model.program_sites import RADIUS, Conditioned, Rows, is_factor, run, unconstrained_shape
+from marginax.model.program.sites import RADIUS, Conditioned, Rows, is_factor, run, unconstrained_shape
 
 if TYPE_CHECKING:
-    from marginax.model.program import Program
+    from marginax.model.program.program import Program
 
 MAX_BYTES = 256 * 2**20
 
@@ -140,7 +140,7 @@ def _checked(name: str, fn: Any, value: Array) -> Array:
 
 
 def _as_arguments(program: "Program", arguments: Any) -> dict[str, Any]:
-    from marginax.model.program import parameters_of
+    from marginax.model.program.program import parameters_of
 
     given = (
         {} if arguments is None else program.arguments_of(arguments if isinstance(arguments, dict) else (arguments,))
@@ -155,7 +155,7 @@ def _as_arguments(program: "Program", arguments: Any) -> dict[str, Any]:
 
 def _left_out(program: "Program", arrays: Mapping[str, Any]) -> list[str]:
     """Arguments that have no default and were not given: what is observed."""
-    from marginax.model.program import parameters_of
+    from marginax.model.program.program import parameters_of
 
     names = parameters_of(program.model).values()
     needed = [p.name for p in names if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]

@@ -17,7 +17,7 @@ from marginax.data.arrays import as_numeric
 from marginax.files import register
 
 if TYPE_CHECKING:
-    from marginax.model.program import Program
+    from marginax.model.program.program import Program
 
 _PLACEHOLDERS = 2  # rows that stand for the data where only their shape matters
 
@@ -135,7 +135,7 @@ def _length(arrays: Mapping[str, Any]) -> int | None:
 def _analyse(
     program: "Program", arrays: Mapping[str, Any], num_rows: int | None, *, in_batches: bool = False
 ) -> Layout:
-    sites = require("marginax.model.program_sites")
+    sites = require("marginax.model.program.sites")
 
     def describe(num: int | None, plate: str | None) -> Any:
         shapes = {

@@ -13,11 +13,11 @@ from numpyro.handlers import seed, trace
 from numpyro.infer import autoguide, init_to_value
 from numpyro.primitives import Messenger
 
-from marginax.model.program_layout import depends_on_values
-from marginax.model.program_sites import constrained_point, is_discrete
+from marginax.model.program.layout import depends_on_values
+from marginax.model.program.sites import constrained_point, is_discrete
 
 if TYPE_CHECKING:
-    from marginax.model.program import Program
+    from marginax.model.program.program import Program
 
 AUTOMATIC = (
     "AutoNormal",
