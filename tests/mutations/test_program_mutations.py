@@ -4,9 +4,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests.model import test_program as checks
+from tests.model import test_program_predictive as predictive
 from tests.mutations.bug import planted
 
-from marginax.model.program import enumeration, sites
+from marginax.model.program import enumeration, sampling, sites
+from marginax.posterior import sites as posterior_sites
 
 
 class NoJacobian:
@@ -63,3 +65,17 @@ def test_plate_scaling_applied_twice_is_caught(model):
 def test_a_maximum_in_place_of_a_sum_is_caught():
     with planted(enumeration, "_eliminate", best_value), pytest.raises(AssertionError, match="Not equal to tolerance"):
         checks.test_mixture_labels_are_summed_out()
+
+
+def test_a_shared_switch_drawn_from_its_prior_is_caught():
+    with planted(sampling, "draw_shared", lambda *_: {}), pytest.raises(AssertionError, match="Not equal to tolerance"):
+        predictive.test_discrete_sites_that_all_examples_share_are_drawn_given_the_data()
+
+
+def test_unknowns_that_ignore_the_key_are_caught():
+    def by_its_own_key(posterior, num, key=None):
+        return stacked(posterior, num)
+
+    stacked = posterior_sites.stacked_params
+    with planted(posterior_sites, "stacked_params", by_its_own_key), pytest.raises(AssertionError):
+        predictive.test_the_key_decides_unknowns_and_observations()

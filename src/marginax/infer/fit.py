@@ -104,6 +104,11 @@ def fit(
         hook, data = hook.bind(data, key=jax.random.fold_in(jax.random.fold_in(key, _HOLD_OUT), i))
         bound.append(hook)
     model = model.bind(data)
+    if model.sees_all_at_once and method.batch_size not in (None, _default_batch_size(method)):
+        raise ValueError(
+            f"batch_size must be left out or None for a program that sees all data at once, got {method.batch_size}: "
+            "put what is observed, and no unknowns, in a numpyro.plate over the rows of the arguments"
+        )
     source = as_source(data, method.batch_size, model.read)
     if method.needs_full_batch and source.batch_size < source.spec.num_examples:
         raise ValueError(
@@ -139,6 +144,12 @@ def fit(
             optional={"model": model.structure, "method": None, "source": None, "hooks": None},
         )
         return run.execute(progress)
+
+
+def _default_batch_size(method: AbstractMethod) -> int | None:
+    """What it is when the user does not say; methods that take it from another one are not asked."""
+    field = type(method).__dataclass_fields__.get("batch_size")
+    return method.batch_size if field is None else field.default
 
 
 def resume(

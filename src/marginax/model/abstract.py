@@ -79,6 +79,11 @@ class AbstractModel(eqx.Module):
         """What the user passes to `mx.fit`, checked: any pytree of arrays with a leading axis of examples."""
         return Rows(data)
 
+    @property
+    def sees_all_at_once(self) -> bool:
+        """Whether the data are one example to the model, so that a batch size has no meaning."""
+        return False
+
     def adapted_to(self, source: AbstractSource) -> "AbstractModel":
         """The model with what it takes from the data before inference, such as the scale of a default prior."""
         return self

@@ -186,6 +186,7 @@ class AbstractPosterior(eqx.Module):
         self,
         arguments: Any = None,
         *,
+        data: Any = None,
         num_samples: int | None = None,
         key: Key | None = None,
         max_bytes: int = MAX_BYTES,
@@ -194,13 +195,15 @@ class AbstractPosterior(eqx.Module):
 
         Args:
             arguments: of the program by name; those that it observes may be left out, and are drawn in any case.
+            data: as in `mx.fit`, needed only where a discrete site is shared by all examples: it is drawn given them.
             num_samples: of draws; by default all that there are, or 1,000 of a continuous posterior.
-            key: seed for drawing; by default the same draws every time.
+            key: seed for drawing unknowns and what is observed given them; by default the same draws every time. Where
+                all draws of a posterior are taken, it decides what is observed.
             max_bytes: memory for intermediate results: draws are taken in chunks that fit.
         """
         from marginax.posterior.sites import draw_predictive
 
-        return draw_predictive(self, arguments, num_samples, self.prediction_key(key), max_bytes)
+        return draw_predictive(self, arguments, data, num_samples, self.prediction_key(key), max_bytes)
 
     def to_arviz(self, data: Any = None) -> Any:
         """The posterior as arviz.InferenceData, with the random weights (of a program, its sites) by name.

@@ -23,14 +23,19 @@ def program_of(posterior: "AbstractPosterior") -> Program:
     return posterior.model
 
 
-def stacked_params(posterior: "AbstractPosterior", num: int | None) -> tuple[Any, tuple[int, int]]:
-    """Unknowns along one axis, and how many chains and draws they are: all that there are, or `num` drawn ones."""
+def stacked_params(
+    posterior: "AbstractPosterior", num: int | None, key: PRNGKeyArray | None = None
+) -> tuple[Any, tuple[int, int]]:
+    """Unknowns along one axis, and how many chains and draws they are: all that there are, or `num` drawn ones.
+
+    Drawn by `key`, or by the posterior's own.
+    """
     params = getattr(posterior, "params", None)
     if num is None and params is not None and hasattr(posterior, "flat"):
         chains, draws = jax.tree.leaves(params)[0].shape[:2]
         return posterior.flat(), (chains, draws)  # pyright: ignore[reportAttributeAccessIssue]
     num = NUM_DRAWS if num is None else num
-    return posterior.sample_params(num, key=posterior.prediction_key()), (1, num)
+    return posterior.sample_params(num, key=posterior.prediction_key(key)), (1, num)
 
 
 def site_values(posterior: "AbstractPosterior") -> dict[str, np.ndarray]:
@@ -43,14 +48,19 @@ def site_values(posterior: "AbstractPosterior") -> dict[str, np.ndarray]:
 
 
 def draw_predictive(
-    posterior: "AbstractPosterior", arguments: Any, num_samples: int | None, key: PRNGKeyArray, max_bytes: int
+    posterior: "AbstractPosterior",
+    arguments: Any,
+    data: Any,
+    num_samples: int | None,
+    key: PRNGKeyArray,
+    max_bytes: int,
 ) -> dict[str, np.ndarray]:
     """Draws of observed and deterministic sites for new arguments: axes (draw, ...)."""
     program = program_of(posterior)
     sampling = require("marginax.model.program.sampling")
-    params, (chains, draws) = stacked_params(posterior, num_samples)
-    key = jax.random.fold_in(key, _SITES)  # the same key may have drawn the unknowns
-    return sampling.draw_sites(program, params, arguments, chains * draws, key=key, max_bytes=max_bytes)
+    params, (chains, draws) = stacked_params(posterior, num_samples, key)
+    key = jax.random.fold_in(key, _SITES)  # the same key has drawn the unknowns
+    return sampling.draw_sites(program, params, arguments, chains * draws, key=key, data=data, max_bytes=max_bytes)
 
 
 def log_likelihoods(posterior: "AbstractPosterior", data: Any) -> dict[str, np.ndarray]:

@@ -79,6 +79,10 @@ class Program(AbstractModel):
             return Rows(arguments or None)
         return Rows({name: array[None] for name, array in arguments.items()})
 
+    @property
+    def sees_all_at_once(self) -> bool:
+        return not self.known.splits
+
     def check(self, source: AbstractSource) -> None:
         """Observed values must be possible, and the density finite at some start."""
         num = min(_MOST_ROWS, source.spec.num_examples)
@@ -135,13 +139,13 @@ class Program(AbstractModel):
         total = sum_out(list(found.factors.values()), found.variables) if found.factors else jnp.zeros(())
         return (total + _total(found.prior) if layout.prior_sees_data else total)[None]
 
-    def density(self, params: Params, arguments: Mapping[str, Any]) -> Any:
-        """What the sites add to the log density, one by one."""
+    def density(self, params: Params, arguments: Mapping[str, Any], fixed: Mapping[str, Any] | None = None) -> Any:
+        """What the sites add to the log density, one by one; discrete ones are summed out unless they are `fixed`."""
         sites = require("marginax.model.program.sites")
         rows = self.rows(arguments)
-        return sites.density(
-            self.model, self.settings | dict(arguments), params, self.points, rows, self.known.rank, jax.random.key(0)
-        )
+        given = self.settings | dict(arguments)
+        key, rank = jax.random.key(0), self.known.rank
+        return sites.density(self.model, given, params, self.points, rows, rank, key, fixed)
 
     def rows(self, arguments: Mapping[str, Any]) -> Any:
         """The examples among some arguments."""

@@ -11,12 +11,23 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from numpyro.distributions.transforms import biject_to
 
 from marginax.data import Rows as DataRows
-from marginax.model.program.sites import RADIUS, Conditioned, Rows, is_factor, run, unconstrained_shape
+from marginax.model.program.enumeration import sum_out
+from marginax.model.program.sites import (
+    RADIUS,
+    Conditioned,
+    Rows,
+    check_proper,
+    describe,
+    is_factor,
+    run,
+    unconstrained_shape,
+)
 
 if TYPE_CHECKING:
     from marginax.model.program.program import Program
 
 MAX_BYTES = 256 * 2**20
+_SHARED = 1  # stream of random numbers
 
 
 def draw_prior(program: "Program", key: PRNGKeyArray) -> dict[str, Array]:
@@ -66,6 +77,7 @@ def draw_sites(
     num: int,
     *,
     key: PRNGKeyArray,
+    data: Any = None,
     max_bytes: int = MAX_BYTES,
 ) -> dict[str, np.ndarray]:
     """Draws of sites for new arguments: of all from the prior, or of what is not an unknown given unknowns.
@@ -76,21 +88,28 @@ def draw_sites(
         arguments: by name; what is observed may be left out, and is drawn in any case.
         num: of draws.
         key: for drawing.
+        data: that the unknowns were inferred from, needed where all examples share a discrete site.
         max_bytes: of intermediate results.
     """
     arrays = _as_arguments(program, arguments)
+    names = () if params is None else shared_sites(program)
+    seen = _training_data(program, names, data)
     static = program.settings | dict.fromkeys(_left_out(program, arrays))
     plate = None if program.layout is None else program.layout.plate
 
-    def one(params: PyTree, key: PRNGKeyArray, arrays: Mapping[str, Any]) -> dict[str, Array]:
+    def one(params: PyTree, key: PRNGKeyArray, shared: tuple[Mapping[str, Any], ...]) -> dict[str, Array]:
+        arrays, seen = shared
+        fixed = draw_shared(program, names, params, seen, jax.random.fold_in(key, _SHARED)) if names else {}
+
         def unknown(name: str, fn: Any, step: Array | None) -> Any:
             if params is None or name not in params:
+                check_proper(name, fn)
                 return None
             free = params[name] if step is None else params[name][step]
             return _checked(name, fn, biject_to(fn.support)(free))
 
         rows = Rows(plate, next((len(a) for a in arrays.values()), 1))
-        given = Conditioned(rows, unknown, program.points, draw_observed=True)
+        given = Conditioned(rows, unknown, program.points, draw_observed=True, fixed=fixed)
         traced = run(program.model, static | dict(arrays), given, key)
         return {
             name: jnp.asarray(site["value"])
@@ -102,7 +121,60 @@ def draw_sites(
         known = set() if params is None else {name for name, _ in program.known.unknowns}
         return {name: value for name, value in found.items() if name not in known}
 
-    return in_chunks(lambda p, k, a: shown(one(p, k, a)), params, num, key, arrays, max_bytes)
+    return in_chunks(lambda p, k, a: shown(one(p, k, a)), params, num, key, (arrays, seen), max_bytes)
+
+
+def shared_sites(program: "Program") -> tuple[str, ...]:
+    """Discrete sites that examples share: something is observed in plates, and they are in none of these."""
+    layout = program.known
+    if layout.splits or not layout.has_discrete:
+        return ()
+    arrays = layout.placeholders()
+    found = describe(program.model, program.settings | arrays, Rows(None, 1), program.points, jax.random.key(0))
+    plates = [set(site.plates) for kind in ("observed", "factor") for site in found.of_kind(kind) if site.plates]
+    return tuple(site.name for site in found.of_kind("discrete") if any(p.isdisjoint(site.plates) for p in plates))
+
+
+def draw_shared(
+    program: "Program", names: tuple[str, ...], params: PyTree, data: Mapping[str, Any], key: PRNGKeyArray
+) -> dict[str, Array]:
+    """Discrete sites drawn given unknowns and data: one after the other, with those that follow summed out."""
+    fixed: dict[str, Array] = {}
+
+    def log_weight(name: str, value: Array) -> Array:
+        found = program.density(params, data, fixed | {name: value})
+        rest = sum_out(list(found.factors.values()), found.variables)
+        return rest + sum(found.prior.values(), jnp.zeros(()))
+
+    for i, name in enumerate(names):
+        fn = program.density(params, data, fixed).sites[name]["fn"]
+        if fn.batch_shape:
+            raise ValueError(
+                f"site {name!r} is discrete, shared by all examples and has several values, which are not drawn: only "
+                "such sites without a plate are"
+            )
+        values = fn.enumerate_support(expand=False)
+        log_weights = jnp.stack([log_weight(name, value) for value in values])
+        fixed[name] = values[jax.random.categorical(jax.random.fold_in(key, i), log_weights)]
+    return fixed
+
+
+def _training_data(program: "Program", names: tuple[str, ...], data: Any) -> dict[str, Array]:
+    """The data of the fit where they are needed, or an error that says what is missing or too much."""
+    if not names and data is not None:
+        raise ValueError("data must be left out: the program has no discrete site that all examples share")
+    if not names:
+        return {}
+    if data is None:
+        raise ValueError(
+            f"site {names[0]!r} is discrete and shared by all examples: its law depends on the training data, which a "
+            "posterior does not hold: pass data=, as in mx.fit"
+        )
+    arrays = program.as_arguments(data)
+    for name, shape, _ in program.known.arguments:
+        if (got := arrays[name].shape if name in arrays else None) != shape:
+            raise ValueError(f"data must be those of the fit, where {name!r} has shape {shape}, got {got}")
+    return {name: jnp.asarray(array) for name, array in arrays.items()}
 
 
 def in_chunks(

@@ -78,6 +78,7 @@ class Conditioned(Messenger):
         points: values of `numpyro.param`, by name, without their bounds.
         axes: leftmost batch axis of any site, if discrete sites are to take all their values; else they are drawn.
         draw_observed: whether observed sites are drawn, too.
+        fixed: values of discrete sites, by name.
     """
 
     def __init__(
@@ -88,10 +89,11 @@ class Conditioned(Messenger):
         *,
         axes: int | None = None,
         draw_observed: bool = False,
+        fixed: Mapping[str, Array] | None = None,
     ):
         super().__init__()
         self.rows, self.unknown, self.points = rows, unknown, points
-        self.axes, self.draw_observed = axes, draw_observed
+        self.axes, self.draw_observed, self.fixed = axes, draw_observed, fixed or {}
         self.thinning = 1.0  # of the plate of the examples, by what the program asks for
         self.variables: dict[str, int] = {}
 
@@ -127,6 +129,8 @@ class Conditioned(Messenger):
             msg["value"] = msg["value"] if value is None else value
         elif from_scan:
             raise ValueError(f"site {msg['name']!r} is discrete and inside a scan: write the steps as a Python loop")
+        elif msg["name"] in self.fixed:
+            msg["value"] = self.fixed[msg["name"]]
         elif self.axes is not None:
             msg["value"] = self._all_values(msg)
 
@@ -164,6 +168,16 @@ def _bare(fn: Any) -> Any:
     while isinstance(fn, wrappers):
         fn = fn.base_dist
     return fn
+
+
+def check_proper(name: str, fn: Any) -> None:
+    """Refuse to draw from what is no distribution, such as a flat prior on the line."""
+    bare = _bare(fn)
+    if type(bare).sample is numpyro.distributions.Distribution.sample:
+        raise ValueError(
+            f"site {name!r} has an improper prior ({type(bare).__name__}), which cannot be drawn from: give it a "
+            "proper one to see draws of the prior"
+        )
 
 
 def check_enumerable(name: str, fn: Any, plate_axes: set[int]) -> None:
@@ -255,6 +269,7 @@ def density(
     rows: Rows,
     rank: int,
     key: PRNGKeyArray,
+    fixed: Mapping[str, Array] | None = None,
 ) -> Density:
     """The log density of a program at unconstrained unknowns, in its parts."""
     log_dets: dict[str, Array] = {}
@@ -266,7 +281,7 @@ def density(
             log_dets[name] = bijection.log_abs_det_jacobian(free, value)
         return value
 
-    given = Conditioned(rows, constrained, points, axes=rank)
+    given = Conditioned(rows, constrained, points, axes=rank, fixed=fixed)
     result = Density(sites=run(model, arguments, given, key))
     result.log_det = sum((jnp.sum(value) for value in log_dets.values()), jnp.zeros(()))
     for name, site in result.sites.items():
