@@ -197,6 +197,16 @@ def test_summary_says_what_was_run_and_that_a_point_is_a_point(data):
     assert "no epistemic part" in str(point.summary())
 
 
+def test_phases_are_told_as_they_ran_after_saving_too(data, tmp_path):
+    model = mx.Model(mx.nets.MLP(2, (), 1, key=0), likelihood=mx.likelihoods.Gaussian())
+    posterior = mx.fit(model, data, mx.infer.NUTS(num_warmup=20, num_samples=20), num_chains=2, key=0)
+    posterior.save(tmp_path / "kept")
+    for each in (posterior, mx.load(tmp_path / "kept")):
+        cost = next(line for line in str(each.summary()).splitlines() if line.startswith("cost"))
+        assert cost.index("warmup") < cost.index("sample")
+        assert each.record.phases == ("warmup", "sample")
+
+
 def test_summary_compares_chains_in_weights_and_predictions(data):
     posterior = _fit(data)
     rng = np.random.default_rng(0)

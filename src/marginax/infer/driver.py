@@ -353,8 +353,7 @@ class Run:
         good = np.array([c for c in range(self.num_chains) if c not in self.bad_chains])
         states = jax.device_put(states, jax.local_devices()[0])
         states = jax.tree.map(lambda leaf: leaf[good], states) if self.bad_chains else states
-        infos: dict[str, Any] = {}
-        draws, arrays, file = None, {}, None
+        infos, draws, arrays, file = {}, None, {}, None
         for index, phase in enumerate(phases):
             info = self.kept.get(f"info-{index}")
             infos[phase.name] = {} if info is None else {name: value[good] for name, value in info.arrays().items()}
@@ -377,6 +376,7 @@ class Run:
             dropped_chains=tuple(sorted(self.bad_chains)),
             probes=self.model.probes(self.source),
             finished=finished,
+            phases=tuple(infos),
         )
         posterior = self.method.posterior(self.model, states, draws, infos)
         posterior = eqx.tree_at(

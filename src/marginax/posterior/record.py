@@ -22,6 +22,7 @@ class FitRecord(eqx.Module):
         dropped_chains: chains that became NaN and were left out.
         probes: some training inputs (as the model sees them), where predictions of chains are compared.
         finished: False if it was interrupted before its last step.
+        phases: in the order in which they ran, which the keys of a dict lose on their way through JAX.
     """
 
     method: str = ""
@@ -33,6 +34,12 @@ class FitRecord(eqx.Module):
     dropped_chains: tuple[int, ...] = ()
     probes: np.ndarray | None = None
     finished: bool = True
+    phases: tuple[str, ...] = ()
+
+    def in_order(self, by_phase: dict[str, Any]) -> list[tuple[str, Any]]:
+        """Items of something by phase, as the phases ran; records of earlier versions do not say how."""
+        names = [name for name in self.phases if name in by_phase]
+        return [(name, by_phase[name]) for name in (*names, *(name for name in by_phase if name not in names))]
 
 
 def describe(config: Any) -> str:

@@ -38,9 +38,10 @@ def summarise(posterior: "AbstractPosterior", words: Any = None) -> Summary:
     record = posterior.record
     lines = [f"method     {record.method or 'none'}", f"posterior  {posterior.describe()}"]
     if record.seconds:
-        parts = [f"{name} {record.num_steps.get(name, 0)} steps in {s:.1f} s" for name, s in record.seconds.items()]
+        times = record.in_order(record.seconds)
+        parts = [f"{name} {record.num_steps.get(name, 0)} steps in {s:.1f} s" for name, s in times]
         lines.append(f"cost       {', '.join(parts)}")
-    for phase, info in record.info.items():
+    for phase, info in record.in_order(record.info):
         if "log_density" in info and info["log_density"].shape[1]:
             last = info["log_density"][:, -1]
             lines.append(

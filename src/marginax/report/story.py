@@ -144,7 +144,7 @@ def cost_section(material: Material) -> Section:
             f"{s:.1f} s",
             f"{record.num_steps.get(name, 0) / max(s, 1e-9):,.0f}",
         )
-        for name, s in sorted(record.seconds.items(), key=lambda item: _order(item[0]))
+        for name, s in record.in_order(record.seconds)
     ]
     total = sum(record.seconds.values())
     chains = f"{record.num_chains} chains" if record.num_chains > 1 else "one chain"
@@ -155,11 +155,6 @@ def cost_section(material: Material) -> Section:
             Table(("phase", "steps", "time", "steps per second"), tuple(rows)),
         ),
     )
-
-
-def _order(phase: str) -> int:
-    """Phases as they were run, which a record does not keep: what has no place here comes before draws are made."""
-    return {"train": 0, "warmup": 2, "sample": 3}.get(phase, 1)
 
 
 def reproduce_section(material: Material) -> Section:
