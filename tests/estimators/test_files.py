@@ -1,9 +1,11 @@
 """Estimators in files: saved as a whole or not at all, and begun again where nothing was kept."""
 
 import contextlib
+import copy
 import os
 import shutil
 
+import equinox as eqx
 import numpy as np
 import pytest
 
@@ -93,3 +95,36 @@ def test_bad_data_leave_no_directory_behind(tmp_path):
     with pytest.raises(ValueError, match="NaN"):
         fitted(np.nan, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("encoder_", 3),
+        ("stack_", 1.5),
+        ("method_", "text"),
+        ("reason_", None),
+        ("n_features_in_", 7),
+        ("classes_", [1]),
+    ],
+)
+def test_a_forged_state_is_refused_in_a_sentence(tmp_path, two, name, value):
+    forged = copy.copy(two[0][0])
+    setattr(forged, name, value)
+    forged.save(tmp_path / "forged")
+    with pytest.raises(FileError) as caught:
+        mx.estimators.load(tmp_path / "forged")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_forged_encoder_is_refused_in_a_sentence(tmp_path, two):
+    for name, value in [("kinds", ("number",) * 5), ("names", ("a", "b")), ("has_missing", ()), ("typical", None)]:
+        forged = copy.copy(two[0][0])
+        forged.encoder_ = eqx.tree_at(lambda e: getattr(e, name), forged.encoder_, value)  # noqa: B023
+        forged.save(tmp_path / name)
+        if name == "typical":  # which older files lack
+            mx.estimators.load(tmp_path / name)
+            continue
+        with pytest.raises(FileError, match=r"entries|columns") as caught:
+            mx.estimators.load(tmp_path / name)
+        assert "\n" not in str(caught.value)

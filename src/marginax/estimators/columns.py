@@ -79,6 +79,19 @@ class ColumnEncoder(eqx.Module):
     written: tuple[AbstractWritten | None, ...] | None = None
     cycles: tuple[tuple[str, ...], ...] | None = None
 
+    def __check_init__(self) -> None:
+        of_all, of_numbers, of_texts = ("names", "written"), ("mean", "scale", "has_missing"), ("categories", "shares")
+        numbers, texts = _places(self.kinds)
+        lengths = dict.fromkeys(of_all, len(self.kinds)) | dict.fromkeys(of_texts, len(texts))
+        lengths |= dict.fromkeys((*of_numbers, "limits", "typical", "cycles"), len(numbers))
+        for name, length in lengths.items():
+            if getattr(self, name) is not None and len(getattr(self, name)) != length:
+                raise ValueError(f"{name} must have {length} entries for these kinds of columns")
+        if not lengths["mean"] + lengths["shares"] or not all(self.categories):
+            raise ValueError("kinds and categories must have something to learn from")
+        if self.shares is not None and list(map(len, self.shares)) != list(map(len, self.categories)):
+            raise ValueError("shares must have one entry for each of the categories")
+
     @classmethod
     def fit(cls, table: Frame) -> "ColumnEncoder":
         """Look at the training rows."""

@@ -1,5 +1,6 @@
 """Estimators in data-only files, and in whatever pickles them for the user."""
 
+import dataclasses
 import functools
 import os
 from pathlib import Path
@@ -8,13 +9,25 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
+from marginax.estimators.columns import ColumnEncoder
+from marginax.estimators.stack import Stack
 from marginax.files import FileError, Parts, RunDirectory, decode, encode, register
 from marginax.files.disk import well_formed
+from marginax.files.hints import check_document
+from marginax.infer import AbstractMethod
 from marginax.posterior import AbstractPosterior, load
 from marginax.posterior.storage import posterior_parts
 
 RUN = "run"
-_FITTED = {"classes_", "encoder_", "feature_names_in_", "method_", "n_features_in_", "reason_", "stack_"}
+_FITTED: dict[str, Any] = {  # what a fit leaves behind
+    "classes_": np.ndarray | None,
+    "encoder_": ColumnEncoder,
+    "feature_names_in_": np.ndarray | None,
+    "method_": AbstractMethod,
+    "n_features_in_": int,
+    "reason_": str,
+    "stack_": Stack | None,
+}
 
 
 @register("table/items")
@@ -96,9 +109,14 @@ def _decoded(setup: Parts, path: str | os.PathLike[str], cls: type) -> Any:
         raise FileError(f"{path} holds a {name!r:.80}, not a {cls.__name__}")
     estimator = kinds[name]()
     estimator.stack_ = None  # files are older than it
-    if unknown := sorted(set(state) - _FITTED - set(estimator.get_params())):
+    if unknown := sorted(set(state) - set(_FITTED) - set(estimator.get_params())):
         raise FileError(f"{path} holds a {name} with unknown attributes: {', '.join(unknown)[:80]}")
-    vars(estimator).update({name: _restored(value) for name, value in state.items()})
+    restored = {name: _restored(value) for name, value in state.items()}
+    check_document(restored, _FITTED, f"a {name}")
+    encoder = dataclasses.replace(restored["encoder_"])  # which asks what its constructor asks
+    if len(encoder.names) != restored["n_features_in_"]:
+        raise FileError(f"{path} holds a {name} that knows other columns than it has learned from")
+    vars(estimator).update(restored)
     return estimator
 
 

@@ -110,7 +110,8 @@ def _with_model(posterior: Any, model: AbstractModel) -> Any:
         if isinstance(node, Params):
             if structure is None or len(node.network) != structure.num_leaves:
                 raise FileError("its weights do not fit the model")
-            if not all(isinstance(leaf, jax.Array | np.ndarray) for leaf in node.network):
+            leaves = jax.tree.leaves((node.network, node.likelihood, node.prior))
+            if not all(isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves):
                 raise FileError("its weights are not arrays")
             return Params(jax.tree.unflatten(structure, node.network), node.likelihood, node.prior)
         return model if isinstance(node, str) and node == LEFT_OUT else node
