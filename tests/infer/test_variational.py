@@ -30,8 +30,8 @@ from marginax.infer import (
     VariationalDropout,
 )
 from marginax.infer.svgd import stein_direction
-from marginax.infer.vi.families import LowRankNormal, initial_rho, softplus
-from marginax.infer.vi.variational_dropout import divergence_from_log_uniform
+from marginax.infer.vi.families import IndependentNormal, LowRankNormal, initial_rho, softplus
+from marginax.infer.vi.variational_dropout import LogUniform, divergence_from_log_uniform
 
 CALM = {"kl_warmup": 0.1, "batch_size": None, "optimiser": Adam(2e-2)}
 
@@ -264,6 +264,21 @@ def test_divergence_from_the_log_uniform_prior_falls_with_noise():
     found = [float(divergence_from_log_uniform(jnp.ones(1), jnp.full(1, np.sqrt(a)))) for a in alphas]
     wanted = [exact(a) - exact(1e4) for a in alphas]
     np.testing.assert_allclose(found, wanted, atol=0.02)
+
+
+def test_the_log_uniform_prior_has_the_tail_of_the_models():
+    """Weights: divergence and the expected normal log density; biases: the usual two terms. By hand."""
+    model = mx.Model(mx.nets.MLP(2, (), 1, key=0), mx.likelihoods.Gaussian(scale=1.0), mx.priors.Normal(0.7))
+    params = model.init(mx.data.FullBatch(mx.data.Arrays(np.zeros((1, 2), np.float32), np.zeros(1, np.float32))))
+    rho = jax.tree.map(lambda leaf: jnp.full_like(leaf, np.log(np.expm1(0.3))), params)
+    approximation = IndependentNormal(params, rho)
+    entropy, log_prior = LogUniform().terms(model, approximation, params, jnp.zeros(()))
+    weight, bias = (np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(params.network))
+    squares = sum(np.sum(mean**2 + 0.3**2) for mean in (weight, bias))
+    expected = -squares / (2 * 0.7**2) - 3 * np.log(0.7 * np.sqrt(2 * np.pi))
+    expected -= float(divergence_from_log_uniform(jnp.asarray(weight), jnp.full(weight.shape, 0.3)))
+    np.testing.assert_allclose(log_prior, expected, rtol=1e-5)
+    np.testing.assert_allclose(entropy, np.log(0.3), rtol=1e-5)
 
 
 @pytest.mark.slow

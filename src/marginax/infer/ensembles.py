@@ -70,7 +70,7 @@ class Anchor(eqx.Module):
     "method/anchored_ensemble",
     gives="members with their own prior centre and noisy targets",
     use_when="an ensemble that is Bayesian: exact for linear models",
-    cost="10 training runs",
+    cost="20 training runs",
     order=60,
 )
 class AnchoredEnsemble(AbstractTraining):
@@ -80,10 +80,11 @@ class AnchoredEnsemble(AbstractTraining):
     the prior centre differs). Needs a prior that can be sampled and has no hyperparameters.
 
     Args:
-        num_members: how many networks; the rest is as in MAP.
+        num_members: how many networks; the rest is as in MAP. They differ more than those of a `DeepEnsemble`, and are
+            draws of a posterior: of 300 digits twice as many know .796 of others where ten know .754.
     """
 
-    num_members: int = 10
+    num_members: int = 20
 
     def __check_init__(self):
         check_count("num_members", self.num_members)

@@ -1,9 +1,13 @@
 r"""Variational dropout (Kingma, Salimans & Welling, 2015; Molchanov, Ashukha & Vetrov, 2017).
 
-Gaussian dropout with a rate for every weight, learned: $q(w) = N(\theta, \alpha\theta^2)$ with the improper prior
-$p(\log |w|) \propto 1$. The divergence depends on $\alpha$ alone and is approximated by
+Gaussian dropout with a rate for every weight, learned: $q(w) = N(\theta, \alpha\theta^2)$ with the prior
+$p(w) \propto p_0(w) / |w|$, log-uniform near zero and with the tail of the model's prior $p_0$. The divergence from the
+log-uniform part depends on $\alpha$ alone and is approximated by
 $-\mathrm{KL} \approx k_1 \sigma(k_2 + k_3 \log\alpha) - \tfrac12 \log(1 + \alpha^{-1}) - k_1$; it is smallest where
 $\alpha \to \infty$: weights that are not needed drown in noise, and `mx.decide.prune` takes them out.
+
+The papers have no tail. Their prior cannot be normalised (Hron, Matthews & Ghahramani, 2018): nothing bounds the weights
+of classes that can be separated, and predictions become far too sure.
 """
 
 from typing import ClassVar
@@ -27,14 +31,14 @@ _K1, _K2, _K3 = 0.63576, 1.87320, 1.48695
 
 @register("divergence/log_uniform")
 class LogUniform(AbstractDivergence):
-    """From the log-uniform prior for weights with inputs; biases and all else keep the model's."""
+    """From the model's prior, which for weights with inputs is log-uniform near zero."""
 
     needs_layers: ClassVar[bool] = True
 
     def terms(
         self, model: Model, approximation: AbstractApproximation, draw: Params, log_prob: Array
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Zero entropy and minus the divergence for the weights, both terms as usual for the rest."""
+        """As usual, with minus the divergence in place of the entropy of the weights."""
         scales = approximation.scales()
         assert scales is not None
         entropy, log_prior = jnp.zeros(()), model.likelihood.log_prior(draw.likelihood)
@@ -42,14 +46,14 @@ class LogUniform(AbstractDivergence):
             model.leaves, *(jax.tree.leaves(t.network) for t in (approximation.mean, scales, draw)), strict=True
         )
         for leaf, mean, scale, value in leaves:
-            if leaf.fan_in is not None:
-                log_prior = log_prior - divergence_from_log_uniform(mean, scale)
-                continue
             prior, hyper = model.prior.at(leaf.path), draw.prior.get(leaf.path, {})
             exact = prior.expected_log_prob(mean, scale, leaf, hyper)
             log_prior = log_prior + prior.log_hyperprior(leaf, hyper)
             log_prior = log_prior + (prior.log_prob(value, leaf, hyper) if exact is None else exact)
-            entropy = entropy + jnp.sum(jnp.log(scale))
+            if leaf.fan_in is not None:
+                log_prior = log_prior - divergence_from_log_uniform(mean, scale)
+            else:
+                entropy = entropy + jnp.sum(jnp.log(scale))
         for scale in jax.tree.leaves((scales.likelihood, scales.prior)):
             entropy = entropy + jnp.sum(jnp.log(scale))
         return entropy, log_prior
