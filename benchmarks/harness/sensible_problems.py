@@ -132,16 +132,37 @@ def _ten_points() -> Problem:
         (x, y), train = rows(1000, 2), rows(10, 1)
         scores, _ = _scores(posterior, x, y, train[1])
         inside = np.abs(x[:, 0]) < np.abs(train[0]).max()
-        prediction = posterior.predict(x)
+        prediction, line = posterior.predict(x), _StraightLine(*train)
         error = float(np.sqrt(np.mean((prediction.mean - y)[inside] ** 2)))
         claims = {"RMSE between the points below 1": error < 1.0}  # nobody knows better than 0.5
         if not posterior.is_point:
             far = posterior.predict(np.array([[-4.0], [4.0]])).epistemic.mean()
-            claims["90% intervals cover half"] = scores["coverage"] > 0.5
+            known = float(np.mean(np.abs(y - line.predict(x)) < line.half_width(x)))
+            claims["90% intervals cover as a straight line's, or a quarter less"] = scores["coverage"] > known - 0.25
             claims["less is known far away"] = bool(far > prediction.epistemic.mean())
         return _finding({**scores, "rmse": error}, claims)
 
     return Problem("ten points", lambda method: _fit_numbers(method, rows(10, 1)), judge)
+
+
+class _StraightLine:
+    """Least squares with the exact intervals of Student: all that can be known of noise from a few rows."""
+
+    def __init__(self, x: np.ndarray, y: np.ndarray):
+        from sklearn.linear_model import LinearRegression
+
+        self.predict = LinearRegression().fit(x, y).predict
+        self.columns = np.column_stack([np.ones(len(x)), x])
+        self.num_free = len(x) - self.columns.shape[1]
+        self.variance = np.sum((y - self.predict(x)) ** 2) / self.num_free
+
+    def half_width(self, x: np.ndarray) -> np.ndarray:
+        """Of 90% intervals at new rows."""
+        from scipy.stats import t
+
+        columns = np.column_stack([np.ones(len(x)), x])
+        spread = np.einsum("ni,ij,nj->n", columns, np.linalg.inv(self.columns.T @ self.columns), columns)
+        return t.ppf(0.95, self.num_free) * np.sqrt(self.variance * (1 + spread))
 
 
 def _uci(name: str) -> Problem:

@@ -6,8 +6,8 @@ log-uniform part depends on $\alpha$ alone and is approximated by
 $-\mathrm{KL} \approx k_1 \sigma(k_2 + k_3 \log\alpha) - \tfrac12 \log(1 + \alpha^{-1}) - k_1$; it is smallest where
 $\alpha \to \infty$: weights that are not needed drown in noise, and `mx.decide.prune` takes them out.
 
-The papers have no tail. Their prior cannot be normalised (Hron, Matthews & Ghahramani, 2018): nothing bounds the weights
-of classes that can be separated, and predictions become far too sure.
+The papers have no tail. Their prior cannot be normalised (Hron, Matthews & Ghahramani, 2018): nothing bounds weights
+where classes can be separated, and predictions become far too sure.
 """
 
 from typing import ClassVar
@@ -82,7 +82,7 @@ class VariationalDropout(AbstractRecipe):
         optimiser: as in VI.
     """
 
-    kl_warmup: float = 0.5
+    kl_warmup: float = 0.9
     num_epochs: int | None = None
     batch_size: int | None = 128
     optimiser: AbstractOptimiser = eqx.field(default_factory=Adam, converter=as_optimiser)
