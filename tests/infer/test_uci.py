@@ -25,6 +25,6 @@ def test_defaults_are_sensible(entry, name):
     assert np.isfinite(prediction.log_prob(y_test)).all()
     assert (
         np.mean(prediction.epistemic > 0) > 0.9
-    )  # rates that are learned may be so small that 100 draws agree at a row
+    )  # learned rates may be so small that 100 draws agree
     better = np.sqrt(np.mean((prediction.mean - y_test) ** 2)) < np.std(y_test)
     assert better, "no better than the mean of the targets"
