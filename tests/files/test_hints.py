@@ -140,12 +140,15 @@ def test_forged_weights_that_cannot_be_computed_with_end_in_a_sentence(interrupt
     assert "\n" not in str(caught.value)
 
 
-def test_a_forged_scale_of_the_noise_is_refused_in_a_sentence(tmp_path):
+@pytest.mark.parametrize(
+    "place", [lambda p: p.params.likelihood["log_scale"], lambda p: p.params], ids=["noise", "all"]
+)
+def test_forged_draws_are_refused_in_a_sentence(tmp_path, place):
     """A number where an array of draws was: predictions ended in "int has no attribute reshape"."""
     data = mx.data.Arrays(np.zeros((4, 1), np.float32), np.arange(4, dtype=np.float32))
     model = mx.Model(mx.nets.MLP(1, [2], 1, key=0), mx.likelihoods.Gaussian())
     posterior = mx.fit(model, data, mx.infer.MAP(num_epochs=1), key=0, progress=False)
-    forged = eqx.tree_at(lambda p: p.params.likelihood["log_scale"], posterior, 3)
+    forged = eqx.tree_at(place, posterior, 3)
     forged.save(tmp_path / "forged")
     with pytest.raises(FileError, match="its weights are not arrays"):
         mx.load(tmp_path / "forged")

@@ -23,8 +23,6 @@ def test_defaults_are_sensible(entry, name):
     posterior = mx.fit(model, mx.data.standardise((x, y)), entry.method, key=0)
     prediction = posterior.predict(x_test)
     assert np.isfinite(prediction.log_prob(y_test)).all()
-    assert (
-        np.mean(prediction.epistemic > 0) > 0.9
-    )  # learned rates may be so small that 100 draws agree
+    assert np.mean(prediction.epistemic > 0) > 0.9  # learned rates may be so small that 100 draws agree
     better = np.sqrt(np.mean((prediction.mean - y_test) ** 2)) < np.std(y_test)
     assert better, "no better than the mean of the targets"

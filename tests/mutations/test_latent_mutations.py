@@ -9,6 +9,7 @@ from tests.latent import test_lda as topics
 from tests.latent import test_mixture as mixtures
 from tests.latent import test_pca as components
 from tests.latent import test_regression as regressions
+from tests.latent import test_sizes as sizes
 from tests.mutations.bug import Bug, assert_caught
 
 from marginax.latent import lda
@@ -18,6 +19,7 @@ from marginax.latent.mixture import Mixture
 from marginax.latent.normals import Normals
 from marginax.latent.pca import PCA
 from marginax.latent.simplex import Dirichlet
+from marginax.latent.sizes import SizeChoice
 from marginax.latent.weights import RegressionWeights
 
 
@@ -98,7 +100,23 @@ def parabolas_of_counts() -> None:
     components.test_parabolas_are_below_the_density_and_touch_it_at_the_moments("poisson")
 
 
+def planted_number_of_clusters() -> None:
+    sizes.test_the_planted_size_has_the_highest_bound("mixture")
+
+
+def size_that_costs_most(self):
+    """Complexity is added to the bound, not taken away."""
+    return max(self.rows, key=lambda row: row.reconstruction + row.complexity)
+
+
 BUGS = [
+    Bug(
+        "complexity speaks for a size",
+        SizeChoice,
+        "best",
+        property(size_that_costs_most),
+        planted_number_of_clusters,
+    ),
     Bug(
         "documents left in the order of their lengths",
         lda,

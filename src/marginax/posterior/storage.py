@@ -79,6 +79,7 @@ def _decoded(parts: Parts, path: str | os.PathLike[str], model: AbstractModel | 
         posterior = _with_model(posterior, loaded)
         if not isinstance(posterior, AbstractPosterior) or not isinstance(loaded, AbstractModel):
             raise FileError(f"holds a {type(posterior).__name__} where a posterior should be")
+        _check_arrays(getattr(posterior, "params", None))
         return posterior
 
 
@@ -110,13 +111,16 @@ def _with_model(posterior: Any, model: AbstractModel) -> Any:
         if isinstance(node, Params):
             if structure is None or len(node.network) != structure.num_leaves:
                 raise FileError("its weights do not fit the model")
-            leaves = jax.tree.leaves((node.network, node.likelihood, node.prior))
-            if not all(isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves):
-                raise FileError("its weights are not arrays")
+            _check_arrays(node)
             return Params(jax.tree.unflatten(structure, node.network), node.likelihood, node.prior)
         return model if isinstance(node, str) and node == LEFT_OUT else node
 
     return jax.tree.map(whole, posterior, is_leaf=_is_part)
+
+
+def _check_arrays(params: Any) -> None:
+    if not all(isinstance(leaf, jax.Array | np.ndarray) for leaf in jax.tree.leaves(params)):
+        raise FileError("its weights are not arrays")
 
 
 def _is_part(node: Any) -> bool:
