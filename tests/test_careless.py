@@ -103,6 +103,7 @@ def test_careless_tables_are_refused_by_name():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("as_users_run")
 def test_no_careless_case_ends_badly():
     found = run([each for each in CASES if not each.dear])
     assert [f"{each.case.kind}: {each.case.name}: {each.story}" for each in found if each.word == WRONG] == []

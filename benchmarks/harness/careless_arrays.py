@@ -189,7 +189,7 @@ ARGUMENT = [
     arrays("argument", "num_chains 0", num_chains=0, expect=REFUSAL, mentions=("num_chains", "got 0")),
     arrays("argument", "num_chains 2.5", num_chains=2.5, expect=REFUSAL, mentions=("num_chains", "2.5")),
     arrays("argument", "num_chains True", num_chains=True, expect=REFUSAL, mentions=("num_chains", "True")),
-    arrays("argument", "method a text", method="map", expect=REFUSAL, mentions=("method must be", "mx.infer.MAP()")),
+    arrays("argument", "method a text", method="mapp", expect=REFUSAL, mentions=("method must be", "MAP", "mapp")),
     arrays("argument", "method None", method=None, expect=REFUSAL, mentions=("method must be", "mx.infer.MAP()")),
     arrays("argument", "model a text", model="mlp", expect=REFUSAL, mentions=("model must be",)),
     arrays("argument", "data None", data=None, expect=REFUSAL, mentions=("data must be a pair",)),
