@@ -63,7 +63,7 @@ def test_plate_scaling_applied_twice_is_caught(model):
 
 
 def test_a_maximum_in_place_of_a_sum_is_caught():
-    with planted(enumeration, "_eliminate", best_value), pytest.raises(AssertionError, match="Not equal to tolerance"):
+    with planted(enumeration, "eliminate", best_value), pytest.raises(AssertionError, match="Not equal to tolerance"):
         checks.test_mixture_labels_are_summed_out()
 
 

@@ -156,7 +156,7 @@ def _analyse(
         except (TypeError, ValueError, AssertionError, IndexError) as error:
             plate, reason = None, f"it does not run with another number of rows ({str(error).splitlines()[0]})"
         else:
-            reason = _why_whole(found, longer, plate)
+            reason = _why_whole(found, longer, plate, num_rows)
             plate = plate if reason is None else None
     layout = _layout(program, arrays, found, longer, plate) if plate is not None else None
     if layout is not None and layout.prior_sees_data:
@@ -184,8 +184,10 @@ def _plate_of_rows(found: Any, num_rows: int | None) -> tuple[str | None, str | 
     return max(held, key=lambda name: held[name]), None
 
 
-def _why_whole(found: Any, longer: Any, plate: str) -> str | None:
+def _why_whole(found: Any, longer: Any, plate: str, num_rows: int) -> str | None:
     """Why the examples in a plate cannot be told apart, or None if they can."""
+    if num_rows + 1 not in longer.plates.get(plate, ()):
+        return f"the plate {plate!r} in a scan does not grow with the rows"
     for site in found.sites:
         inside = plate in site.plates
         if inside and site.kind == "unknown":
@@ -217,13 +219,16 @@ def _layout(program: "Program", arrays: Mapping[str, Any], found: Any, longer: A
         names = tuple(s.name for s in found.of_kind("deterministic") if s.name in names and later[s.name] == s.shape)
     bound = eqx.tree_at(lambda p: p.layout, program, layout, is_leaf=lambda node: node is None)
     params = {name: jnp.zeros(shape) for name, shape in unknowns}
+    shapes = {site.name: site.shape for site in found.of_kind("deterministic")}
 
-    def prior_and_sites(arguments: Mapping[str, Any]) -> tuple[Array, list[Array]]:
+    def prior_and_sites(arguments: Mapping[str, Any]) -> tuple[Array, dict[str, Array]]:
         traced = bound.density(params, arguments)
-        return sum(traced.prior.values(), jnp.zeros(())), [jnp.asarray(traced.sites[name]["value"]) for name in names]
+        shown = {name: jnp.asarray(traced.sites[name]["value"]) for name in names if name in traced.sites}
+        shown = {name: value for name, value in shown.items() if value.shape == shapes[name]}  # else of summed sites
+        return sum(traced.prior.values(), jnp.zeros(())), shown
 
     prior_sees_data, sites_see_data = depends_on_values(prior_and_sites, layout.placeholders())
-    free = tuple(name for name, sees in zip(names, sites_see_data, strict=True) if not sees)
+    free = tuple(name for name in names if not sites_see_data.get(name, True))
     return replace(layout, sites=layout.sites + free, prior_sees_data=prior_sees_data)
 
 

@@ -141,11 +141,11 @@ class Program(AbstractModel):
 
     def density(self, params: Params, arguments: Mapping[str, Any], fixed: Mapping[str, Any] | None = None) -> Any:
         """What the sites add to the log density, one by one; discrete ones are summed out unless they are `fixed`."""
-        sites = require("marginax.model.program.sites")
         rows = self.rows(arguments)
         given = self.settings | dict(arguments)
         key, rank = jax.random.key(0), self.known.rank
-        return sites.density(self.model, given, params, self.points, rows, rank, key, fixed)
+        density = require("marginax.model.program.density").density
+        return density(self.model, given, params, self.points, rows, rank, key, fixed)
 
     def rows(self, arguments: Mapping[str, Any]) -> Any:
         """The examples among some arguments."""
@@ -177,7 +177,7 @@ class Program(AbstractModel):
     def pointwise(self, params: Params, arguments: Mapping[str, Any]) -> dict[str, Array]:
         """Log likelihood of every observed value; where sites are summed out, of every example."""
         found = self.density(params, arguments)
-        if not found.variables:
+        if not found.variables and not found.has_chains:
             sites = {name: site for name, site in found.sites.items() if name in found.factors and site["is_observed"]}
             return {name: site["fn"].log_prob(site["value"]) for name, site in sites.items()}
         plates = frozenset({(self.known.axis, self.rows(arguments).num)}) if self.known.splits else frozenset()
@@ -258,7 +258,6 @@ def _look(program: Program, params: Params, batch: Batch) -> tuple[dict[str, Arr
     arguments = arguments if program.known.splits else {name: value[0] for name, value in arguments.items()}
     found = program.density(params, arguments)
     terms = found.prior | {name: factor.values for name, factor in found.factors.items()}
-    impossible = require("marginax.model.program.sites").impossible_values(found.sites)
     blamed = {name: ~jnp.all(jnp.isfinite(values)) for name, values in terms.items()}
     rest = sum_out(list(found.factors.values()), found.variables) if found.factors else jnp.zeros(())
-    return impossible, blamed, jnp.isfinite(_total(found.prior) + rest)
+    return found.impossible, blamed, jnp.isfinite(_total(found.prior) + rest)
