@@ -162,6 +162,7 @@ CASES = [
 def check_all_paths(case):
     """Log density and its gradient are those of the sum over all paths of NumPyro's density."""
     program, batch, params = whole_batch(case.model, case.data)
+    data = jax.tree.map(jnp.asarray, case.data)
     sizes = [int(np.prod(shape)) for shape in case.sites.values()]
     paths = np.array(list(itertools.product((0, 1), repeat=sum(sizes))))
     paths = dict(zip(case.sites, np.split(paths, np.cumsum(sizes)[:-1], axis=1), strict=True))
@@ -171,9 +172,9 @@ def check_all_paths(case):
         return program.log_density(params, batch)
 
     def by_hand(params):
-        log_det = program.density(params, case.data).log_det
+        log_det = program.density(params, data).log_det
         values = program.sites(params)
-        joint = jax.vmap(lambda path: log_density(case.model, (), case.data, values | path)[0])(paths)
+        joint = jax.vmap(lambda path: log_density(case.model, (), data, values | path)[0])(paths)
         return jax.nn.logsumexp(joint) + log_det - case.num_masked * jnp.log(2.0)
 
     found, expected = jax.jit(lambda p: (jax.value_and_grad(ours)(p), jax.value_and_grad(by_hand)(p)))(params)
