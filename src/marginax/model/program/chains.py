@@ -42,7 +42,7 @@ class Scanned:
         factors: all the rest, with the discrete sites of the scan summed out.
         values: of unknowns and deterministic sites, all steps of them.
         impossible: which observed values are, by site; the first axis is that of the rows, or of the steps.
-        log_det: of the bijections of unknowns.
+        log_dets: of the bijections of unknowns.
         axes: of the states, on which nothing outside may depend.
     """
 
@@ -50,7 +50,7 @@ class Scanned:
     factors: dict[str, Factor]
     values: dict[str, Array]
     impossible: dict[str, Array]
-    log_det: Array
+    log_dets: dict[str, Array]
     axes: frozenset[int]
 
 
@@ -87,7 +87,7 @@ def sum_scan(given: Conditioned, msg: Any, log_dets: dict[str, Array]) -> Scanne
         {f"{label}, {i}": factor for i, factor in enumerate(factors)},
         joined("values"),
         {name: steps.by_row(values) for name, values in joined("impossible").items()},
-        jnp.sum(joined("log_det")),
+        joined("log_dets"),
         frozenset(axis for state in steps.states.values() for axis in state.axes),
     )
 
@@ -255,7 +255,7 @@ class _Steps:
         """A step: what it hands on, and what it adds to the density, with states that are not carried summed out."""
         carry, ys, sites = self.trace(is_odd, index, carry, x)
         found = self.factors(sites, is_odd)
-        log_dets = [jnp.sum(self.log_dets.pop(name)) for name in sites if name in self.log_dets]
+        log_dets = {name: self.log_dets.pop(name) for name in sites if name in self.log_dets}
         chain = frozenset(axis for state in self.carried for axis in state.axes)
         retain = chain | frozenset(self.given.variables)
         factors = [factor for _, is_prior, factor in found if not is_prior]
@@ -274,7 +274,7 @@ class _Steps:
             "prior": {name: jnp.sum(factor.values) for name, is_prior, factor in found if is_prior},
             "values": {n: s["value"] for n, s in sites.items() if _is_shown(s) and n not in self.hidden},
             "impossible": {n: v for n, v in impossible_values(sites).items() if v.ndim <= -max(self.variables) - 1},
-            "log_det": sum(log_dets, jnp.zeros(())),
+            "log_dets": log_dets,
         }
 
     # ---- all steps

@@ -26,7 +26,7 @@ class Density:
         factors: all the others.
         variables: axes of discrete sites, and their plates.
         sites: the trace, with what is known of sites in a scan that were summed out.
-        log_det: of the bijections, in all.
+        log_dets: of the bijections, by site.
         impossible: which observed values are, by site.
         has_chains: whether discrete sites of a scan were summed out.
     """
@@ -35,7 +35,7 @@ class Density:
     factors: dict[str, Factor] = field(default_factory=dict)
     variables: dict[int, Plates] = field(default_factory=dict)
     sites: dict[str, Any] = field(default_factory=dict)
-    log_det: Any = 0.0
+    log_dets: dict[str, Array] = field(default_factory=dict)
     impossible: dict[str, Array] = field(default_factory=dict)
     has_chains: bool = False
 
@@ -69,7 +69,7 @@ def density(
             result.factors |= found.factors
             result.sites |= {name: {"type": "scanned", "value": value} for name, value in found.values.items()}
             result.impossible |= found.impossible
-            result.log_det += found.log_det
+            result.log_dets |= found.log_dets
             reserved.update(found.axes)
 
     given = Conditioned(rows, constrained, points, axes=rank, fixed=fixed, on_scan=sum_out_of)
@@ -78,8 +78,8 @@ def density(
     for name, site in traced.items():
         if site["type"] != "sample":
             continue
-        if not site["is_observed"] and name in log_dets:
-            result.log_det += jnp.sum(log_dets[name])
+        if name in log_dets:
+            result.log_dets[name] = log_dets[name]
         values = site["fn"].log_prob(site["value"]) + log_dets.get(name, 0.0)
         values = values if site["scale"] is None else site["scale"] * values
         plates = plates_of(site)
