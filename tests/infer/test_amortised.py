@@ -1,4 +1,4 @@
-"""Guides that draw unknowns of each example from its row: exact ones have weights that are the evidence, draw by draw."""
+"""Guides that draw unknowns of each example from its row: the weights of exact ones are the evidence, in every draw."""
 
 import itertools
 
@@ -186,9 +186,8 @@ def test_what_a_program_with_unknowns_of_examples_knows_is_kept(tmp_path):
     assert Layout.from_structure(program.layout.to_structure()) == program.layout
     posterior = mx.posterior.Guided(program, encoder, EXACT)
     posterior.save(tmp_path / "run")
-    draws = [
-        p.sample_predictive({"x": X}, data={"x": X}, num_samples=3) for p in (posterior, mx.load(tmp_path / "run"))
-    ]
+    both = (posterior, mx.load(tmp_path / "run"))
+    draws = [each.sample_predictive({"x": X}, data={"x": X}, num_samples=3) for each in both]
     np.testing.assert_array_equal(draws[0]["score"], draws[1]["score"])
 
 
@@ -226,5 +225,5 @@ def test_guides_that_do_not_fit_are_refused():
         posterior.sample_predictive({"x": X}, data={"x": X[:2]})
     with pytest.raises(ValueError, match="'score' is an unknown of each example"):
         posterior.to_arviz({"x": X})
-    with pytest.raises(ValueError, match="one for each example"):
+    with pytest.raises(ValueError, match="batch_size must be left out or None for a program that sees all data"):
         mx.fit(mx.Program(scores), {"x": X}, SVI(one_each, batch_size=2), key=0)

@@ -239,6 +239,7 @@ class _Steps:
             values = values if site["scale"] is None else site["scale"] * values
             plates = plates_of(site)
             values = sum_undeclared(values, plates, rank)
+            values = values.reshape((1,) * (max(-axis for axis in self.variables) - values.ndim) + values.shape)
             factor = Factor(values if is_odd else self.exchanged(values), plates)
             is_data = name in self.states or counts_as_data(site, self.given.rows)
             found.append((name, not is_data and not factor.variables(self.variables), factor))
@@ -246,7 +247,6 @@ class _Steps:
 
     def exchanged(self, values: Array) -> Array:
         """A factor with the two axes of each state exchanged."""
-        values = values.reshape((1,) * (max(-axis for axis in self.variables) - values.ndim) + values.shape)
         for state in self.states.values():
             values = jnp.swapaxes(values, *state.axes)
         return values

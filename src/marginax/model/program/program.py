@@ -28,9 +28,9 @@ class Program(AbstractModel):
 
     Data are its arguments by name, arrays with one row per example; sites inside the plate over these rows are the
     likelihood, one term for each example, and minibatches are counted N/B times. A program without such a plate, or
-    with unknowns inside of it, sees all data at once. Unknowns are unconstrained while they are inferred;
-    `posterior.sites` has them as the program does. Discrete sites are summed out. What `numpyro.param` declares keeps
-    its first value, except under `mx.infer.SVI`, which trains it.
+    with unknowns inside of it that no guide draws from the rows, sees all data at once. Unknowns are unconstrained
+    while they are inferred; `posterior.sites` has them as the program does. Discrete sites are summed out. What
+    `numpyro.param` declares keeps its first value, except under `mx.infer.SVI`, which trains it.
 
     Args:
         model: a function that calls `numpyro.sample` and friends.
