@@ -172,7 +172,7 @@ def check_all_paths(case):
         return program.log_density(params, batch)
 
     def by_hand(params):
-        log_det = program.density(params, data).log_det
+        log_det = sum(jnp.sum(value) for value in program.density(params, data).log_dets.values())
         values = program.sites(params)
         joint = jax.vmap(lambda path: log_density(case.model, (), data, values | path)[0])(paths)
         return jax.nn.logsumexp(joint) + log_det - case.num_masked * jnp.log(2.0)

@@ -3,12 +3,13 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.infer import test_amortised as amortised
 from tests.model import test_program as checks
 from tests.model import test_program_predictive as predictive
 from tests.model import test_program_scan as scans
 from tests.mutations.bug import planted
 
-from marginax.model.program import chains, density, enumeration, sampling, sites
+from marginax.model.program import chains, density, enumeration, guides, sampling, sites
 from marginax.posterior import sites as posterior_sites
 
 
@@ -115,3 +116,21 @@ def test_unknowns_that_ignore_the_key_are_caught():
     stacked = posterior_sites.stacked_params
     with planted(posterior_sites, "stacked_params", by_its_own_key), pytest.raises(AssertionError):
         predictive.test_the_key_decides_unknowns_and_observations()
+
+
+def counted_once(draw):
+    """The guide's density of what each row has for itself, as if all rows shared it: not N/B times."""
+
+    def with_bug(*args):
+        drawn = draw(*args)
+        return drawn._replace(log_prob=drawn.log_prob + drawn.by_row.sum(), by_row=0.0 * drawn.by_row)
+
+    return with_bug
+
+
+def test_terms_of_rows_that_are_not_scaled_are_caught():
+    with (
+        planted(guides, "draw", counted_once(guides.draw)),
+        pytest.raises(AssertionError, match="Not equal to tolerance"),
+    ):
+        amortised.check_minibatches()

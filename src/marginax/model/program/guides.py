@@ -64,13 +64,12 @@ def model_points(program: "Program", key: PRNGKeyArray) -> dict[str, Any]:
     return {name: _free(site) for name, site in found.items() if site["type"] == "param"}
 
 
-def shapes_of_params(guide: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+def shapes_of_params(guide: Callable[..., Any], arguments: Mapping[str, Any], rows: Rows) -> dict[str, Any]:
     """Shapes of the parameters of a guide, from arguments that may be shapes."""
     arrays = {name: value for name, value in arguments.items() if isinstance(value, jax.ShapeDtypeStruct)}
 
     def look(arrays: Mapping[str, Array]) -> dict[str, Any]:
-        with trace() as found, seed(rng_seed=0):
-            guide(**{**arguments, **arrays})
+        found = run(guide, {**arguments, **arrays}, Conditioned(rows, lambda *_: None, {}), jax.random.key(0))
         return {name: site["value"] for name, site in found.items() if site["type"] == "param"}
 
     return {name: [leaf.shape for leaf in jax.tree.leaves(v)] for name, v in jax.eval_shape(look, arrays).items()}

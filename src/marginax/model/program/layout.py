@@ -176,8 +176,8 @@ def _analyse(
             reason = _why_whole(found, longer, plate, num_rows)
             if reason is None and (local := _local(found, longer, plate)):
                 reason = f"site {local[0][0]!r} is an unknown inside the plate {plate!r}, one for each example"
-                shapes = [program.settings | shapes_of(num) for num in (num_rows, num_rows + 1)]
-                if program.guide is not None and not _grows(program.guide, *shapes):
+                given = [(program.settings | shapes_of(n), sites.Rows(plate, n)) for n in (num_rows, num_rows + 1)]
+                if program.guide is not None and not _grows(program.guide, *given):
                     reason = None
             plate = plate if reason is None else None
     layout = _layout(program, arrays, found, longer, plate) if plate is not None else None
@@ -223,11 +223,11 @@ def _why_whole(found: Any, longer: Any, plate: str, num_rows: int) -> str | None
     return None
 
 
-def _grows(guide: Callable[..., Any], few: Mapping[str, Any], more: Mapping[str, Any]) -> bool:
+def _grows(guide: Callable[..., Any], few: tuple[Any, Any], more: tuple[Any, Any]) -> bool:
     """Whether a guide has parameters for each row, so that it is for the rows of the training data alone."""
     shapes_of_params = require("marginax.model.program.guides").shapes_of_params
     try:
-        return shapes_of_params(guide, few) != shapes_of_params(guide, more)
+        return shapes_of_params(guide, *few) != shapes_of_params(guide, *more)
     except (TypeError, ValueError, AssertionError, IndexError):  # it does not run with another number of rows
         return True
 
