@@ -392,3 +392,10 @@ def masked_around(x):
 def test_scans_that_are_no_chain_are_refused(model, text):
     with pytest.raises(ValueError, match=text):
         mx.Program(model).bind({"x": X})
+
+
+def test_paths_that_examples_share_are_not_drawn_given_data():
+    program = mx.Program(labelled).bind({"x": TABLE})
+    params = {name: np.zeros((1, 2, *shape)) for name, shape in program.layout.unknowns}
+    with pytest.raises(ValueError, match="'state' is inside a scan and shared by all examples"):
+        mx.posterior.Draws(program, params).sample_predictive({"x": TABLE}, data={"x": TABLE})

@@ -9,7 +9,6 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro import sample as sample_site
 from numpyro.distributions.transforms import biject_to
-from numpyro.handlers import seed, trace
 from numpyro.infer import autoguide, init_to_value
 
 from marginax.data import Batch
@@ -59,8 +58,7 @@ def first_points(program: "Program", guide: Guide, params: Mapping[str, Array], 
 
 def model_points(program: "Program", key: PRNGKeyArray) -> dict[str, Any]:
     """Parameters that the program itself declares by `numpyro.param`, unconstrained."""
-    with trace() as found, seed(rng_seed=key):
-        program.model(**(program.settings | program.known.placeholders()))
+    found = _run(program, program.model, {}, {}, program.known.placeholders(), key)
     return {name: _free(site) for name, site in found.items() if site["type"] == "param"}
 
 

@@ -148,7 +148,13 @@ def draw_shared(
         return rest + sum(found.prior.values(), jnp.zeros(()))
 
     for i, name in enumerate(names):
-        fn = program.density(params, data, fixed).sites[name]["fn"]
+        sites = program.density(params, data, fixed).sites
+        if name not in sites:
+            raise ValueError(
+                f"site {name!r} is inside a scan and shared by all examples: paths given the data are not drawn, write "
+                "the steps as a Python loop"
+            )
+        fn = sites[name]["fn"]
         if fn.batch_shape:
             raise ValueError(
                 f"site {name!r} is discrete, shared by all examples and has several values, which are not drawn: only "
