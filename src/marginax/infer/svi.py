@@ -2,7 +2,8 @@ r"""Stochastic variational inference of probabilistic programs, with a guide of 
 
 A guide is a program that draws the unknowns, with parameters by `numpyro.param`. They are trained to maximise a lower
 bound of the log evidence, estimated from draws $\theta_k$ of the guide with weights $w_k = p(D, \theta_k) /
-q(\theta_k)$ and from minibatches:
+q(\theta_k)$ and from minibatches. A guide that draws unknowns of each example is given its rows, $q(z_n \mid x_n)$, and
+their terms count N/B times; if examples share no unknowns, the bound is the sum of those of the examples:
 
 $\mathrm{ELBO} = E[\log w]$, $\mathrm{IWAE} = E[\log \tfrac1K \sum_k w_k]$ (Burda et al., 2016),
 $\mathrm{Renyi}_\alpha = E[\tfrac{1}{1-\alpha} \log \tfrac1K \sum_k w_k^{1-\alpha}]$ (Li & Turner, 2016).
@@ -137,11 +138,12 @@ class SVI(AbstractOptimised):
     """Stochastic variational inference of an `mx.Program`.
 
     What the program itself declares by `numpyro.param` is trained, too; of several chains, that with the highest bound
-    is then the posterior.
+    is then the posterior. So it is where a guide draws unknowns of each example from its row (an encoder).
 
     Args:
         guide: a function with the arguments of the program that draws its unknowns by `numpyro.sample`; or a class of
-            `numpyro.infer.autoguide`. It is given the shapes of the data and never their values.
+            `numpyro.infer.autoguide`. What it draws inside the plate of the examples may depend on their rows; for all
+            else it is given the shapes of the data and never their values.
         loss: the bound that is maximised: `ELBO()`, `IWAE()` or `Renyi()`.
         num_epochs: passes over the data; by default at least 10 and enough for 20,000 steps.
         batch_size: rows per step, None for all.
@@ -186,7 +188,7 @@ class SVI(AbstractOptimised):
     def prepare_model(self, model: AbstractModel) -> AbstractModel:
         if not isinstance(model, Program):
             raise TypeError(f"SVI is for an mx.Program, got {type(model).__name__}: use mx.infer.VI()")
-        return model
+        return model if isinstance(self.guide, str) or model.layout is not None else model.guided_by(self.guide)
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> SVIState:
         guides = require("marginax.model.program.guides")
@@ -207,8 +209,12 @@ class SVI(AbstractOptimised):
     ) -> tuple[SVIState, SVIInfo]:
         def loss(trained: dict[str, Any]) -> tuple[Float[Array, ""], SVIInfo]:
             log_likelihood, kl = self.terms(_trained(model, trained), trained["guide"], batch, key=key)
-            bound = self.loss(log_likelihood - kl)
-            parts = jnp.mean(log_likelihood), jnp.mean(kl)
+            log_weights, parts = log_likelihood - kl, (jnp.mean(log_likelihood, axis=0), jnp.mean(kl, axis=0))
+            if log_weights.ndim == 1:
+                bound = self.loss(log_weights)
+            else:
+                bound = batch.total(jax.vmap(self.loss, in_axes=1)(log_weights))
+                parts = batch.total(parts[0]), batch.total(parts[1])
             return -bound / batch.num_examples, SVIInfo(bound, parts[0] - parts[1], *parts)
 
         gradient, info = jax.grad(loss, has_aux=True)(state.params)
@@ -217,13 +223,12 @@ class SVI(AbstractOptimised):
 
     def terms(
         self, model: AbstractModel, points: dict[str, Any], batch: Batch, *, key: PRNGKeyArray
-    ) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
-        """Log likelihood and log ratio of guide and prior, at draws of the guide."""
-        draw = require("marginax.model.program.guides").draw
+    ) -> tuple[Float[Array, "k *b"], Float[Array, "k *b"]]:
+        """Log likelihood and log ratio of guide and prior, at draws of the guide: of all data, or by row."""
+        weigh = require("marginax.model.program.guides").weigh
 
-        def once(key: PRNGKeyArray) -> tuple[Float[Array, ""], Float[Array, ""]]:
-            params, log_prob = draw(model, self.guide, points, key)
-            return model.scaled_log_likelihood(params, batch), log_prob - model.log_prior(params)
+        def once(key: PRNGKeyArray) -> tuple[Float[Array, "*b"], Float[Array, "*b"]]:
+            return weigh(model, self.guide, points, batch, key)
 
         keys = jax.vmap(lambda i: derive(key, i))(jnp.arange(self.loss.num_particles))
         if self.loss.num_particles == 1:
@@ -232,10 +237,14 @@ class SVI(AbstractOptimised):
 
     def posterior(self, model: AbstractModel, state: SVIState, draws: PyTree, infos: Infos) -> AbstractPosterior:
         trained = state.params
-        if jax.tree.leaves(trained["model"]):  # chains have programs of their own then, and those cannot be mixed
+        if jax.tree.leaves(trained["model"]) or _has_local(model):  # programs and encoders that cannot be mixed
             best = np.argmax(np.mean(infos["train"]["elbo"][:, -100:], axis=1))
             trained = jax.tree.map(lambda leaf: leaf[best : best + 1], trained)
         return mixture_of_chains(partial(_posterior, model, self.guide), trained)
+
+
+def _has_local(model: Any) -> bool:
+    return bool(model.known.local)
 
 
 def _trained(model: Any, trained: dict[str, Any]) -> Any:

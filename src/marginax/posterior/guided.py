@@ -46,13 +46,25 @@ class Guided(AbstractPosterior):
         return f"what the guide {name} draws, with {size} trained parameters"
 
     def sample_params(self, num: int, *, key: PRNGKeyArray) -> Params:
-        return _draw(self.model, self.guide, self.points, num, key)
+        drawn = _draw(self.model, self.guide, self.points, num, key, None)
+        return {name: drawn[name] for name, _ in self.model.known.unknowns}
+
+    def sample_given(self, arguments: dict[str, Any], num: int, *, key: PRNGKeyArray) -> Params:
+        """Unknowns drawn with those that each example has for itself, given its row."""
+        return _draw(self.model, self.guide, self.points, num, key, arguments)
 
     def starting_points(self, num: int) -> Params:
         return self.sample_params(num, key=self.prediction_key())
 
 
 @eqx.filter_jit
-def _draw(program: Program, guide: Callable[..., Any] | str, points: Any, num: int, key: PRNGKeyArray) -> Params:
+def _draw(
+    program: Program,
+    guide: Callable[..., Any] | str,
+    points: Any,
+    num: int,
+    key: PRNGKeyArray,
+    arguments: dict[str, Any] | None,
+) -> Params:
     draw = require("marginax.model.program.guides").draw
-    return jax.vmap(lambda k: draw(program, guide, points, k)[0])(jax.random.split(key, num))
+    return jax.vmap(lambda k: draw(program, guide, points, k, arguments).params)(jax.random.split(key, num))

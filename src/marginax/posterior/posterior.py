@@ -195,7 +195,9 @@ class AbstractPosterior(eqx.Module):
 
         Args:
             arguments: of the program by name; those that it observes may be left out, and are drawn in any case.
-            data: as in `mx.fit`, needed only where a discrete site is shared by all examples: it is drawn given them.
+            data: as in `mx.fit`, needed where a discrete site is shared by all examples: it is drawn given them. Where
+                a guide draws unknowns of each example, the rows that they are drawn given, the same as in `arguments`;
+                without them they come from their prior, as those of new examples.
             num_samples: of draws; by default all that there are, or 1,000 of a continuous posterior.
             key: seed for drawing unknowns and what is observed given them; by default the same draws every time. Where
                 all draws of a posterior are taken, it decides what is observed.

@@ -58,9 +58,22 @@ def draw_predictive(
     """Draws of observed and deterministic sites for new arguments: axes (draw, ...)."""
     program = program_of(posterior)
     sampling = require("marginax.model.program.sampling")
-    params, (chains, draws) = stacked_params(posterior, num_samples, key)
+    if program.known.local and data is not None:
+        rows = {name: jax.numpy.asarray(array) for name, array in program.as_arguments(data).items()}
+        _check_same_rows(program, arguments, rows)
+        chains, draws = 1, NUM_DRAWS if num_samples is None else num_samples
+        params, data = posterior.sample_given(rows, draws, key=posterior.prediction_key(key)), None  # pyright: ignore[reportAttributeAccessIssue]
+    else:
+        params, (chains, draws) = stacked_params(posterior, num_samples, key)
     key = jax.random.fold_in(key, _SITES)  # the same key has drawn the unknowns
     return sampling.draw_sites(program, params, arguments, chains * draws, key=key, data=data, max_bytes=max_bytes)
+
+
+def _check_same_rows(program: Program, arguments: Any, rows: dict[str, jax.Array]) -> None:
+    given = program.arguments_of(arguments if isinstance(arguments, dict) else (arguments,))
+    lengths = {len(value) for value in (*given.values(), *rows.values()) if value is not None}
+    if len(lengths) > 1:
+        raise ValueError(f"data must have the same rows as arguments, got {sorted(lengths)} of them")
 
 
 def log_likelihoods(posterior: "AbstractPosterior", data: Any) -> dict[str, np.ndarray]:
@@ -69,6 +82,11 @@ def log_likelihoods(posterior: "AbstractPosterior", data: Any) -> dict[str, np.n
     Where sites are summed out, there is one number for each example, of all its observed sites together.
     """
     program = program_of(posterior)
+    if program.known.local:
+        raise ValueError(
+            f"data must be left out: site {program.known.local[0][0]!r} is an unknown of each example, so that data "
+            "have no likelihood under draws of the other unknowns alone"
+        )
     sampling = require("marginax.model.program.sampling")
     params, (chains, draws) = stacked_params(posterior, None)
     arguments = jax.tree.map(jax.numpy.asarray, program.as_arguments(data))

@@ -6,6 +6,7 @@ product over the plate taken then (Obermeyer et al., 2019).
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from jaxtyping import Array
 Plates = frozenset[tuple[int, int]]  # (axis, size), axes counted from the right
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["values"], meta_fields=["plates"])
 @dataclass(frozen=True)
 class Factor:
     """A log factor, one number for each element of its plates and each value of its variables.
@@ -45,39 +47,70 @@ def sum_out(factors: list[Factor], variables: dict[int, Plates], keep: Plates = 
     >>> jnp.exp(sum_out([prior, joint], {-2: frozenset({(-1, 3)})})).round(3).item()
     6.0
     """
-    while any(factor.plates - keep or factor.variables(variables) for factor in factors):
-        inner = max((factor.plates for factor in factors if _is_open(factor, variables, keep)), key=len)
-        local = [factor for factor in factors if factor.plates == inner]
-        rest = [factor for factor in factors if factor.plates != inner]
-        for axis in sorted(axis for axis, plates in variables.items() if plates == inner):
-            local = _eliminate(local, axis, variables)
-        factors = rest + [_product(factor, variables, keep) for factor in local]
+    factors = contract(factors, variables, keep)
     total = sum((factor.values for factor in factors[1:]), factors[0].values)
     return jnp.broadcast_to(total, jnp.broadcast_shapes(total.shape, _shape(keep))).reshape(
         [n for _, n in sorted(keep)]
     )
 
 
-def _is_open(factor: Factor, variables: dict[int, Plates], keep: Plates) -> bool:
-    return bool(factor.plates - keep or factor.variables(variables))
+def contract(
+    factors: list[Factor],
+    variables: dict[int, Plates],
+    keep: Plates = frozenset(),
+    retain: frozenset[int] = frozenset(),
+) -> list[Factor]:
+    """Factors of the retained variables alone: the others are summed out, and products taken over plates.
+
+    Args:
+        factors: to begin with.
+        variables: axis of each variable, and the plates that it is in.
+        keep: plates over which no product is taken; nor is it over those of a retained variable.
+        retain: axes of variables that are left.
+    """
+    while any(is_open := [_is_open(factor, variables, keep, retain) for factor in factors]):
+        inner = max((factor.plates for factor, needed in zip(factors, is_open, strict=True) if needed), key=len)
+        local = [factor for factor in factors if factor.plates == inner]
+        rest = [factor for factor in factors if factor.plates != inner]
+        for axis in sorted(axis for axis, plates in variables.items() if plates == inner and axis not in retain):
+            local = eliminate(local, axis, variables)
+        factors = rest + [_product(factor, variables, keep, retain) for factor in local]
+    return factors
 
 
-def _eliminate(factors: list[Factor], axis: int, variables: dict[int, Plates]) -> list[Factor]:
+def eliminate(factors: list[Factor], axis: int, variables: dict[int, Plates]) -> list[Factor]:
     """Sum a variable out of those factors that depend on it, which become one."""
     with_it = [factor for factor in factors if axis in factor.variables(variables)]
     if not with_it:
         return factors
     joint = sum((factor.values for factor in with_it[1:]), with_it[0].values)
-    summed = replace(with_it[0], values=jax.nn.logsumexp(joint, axis=axis, keepdims=True))
+    summed = replace(with_it[0], values=_log_sum(joint, axis))
     return [factor for factor in factors if axis not in factor.variables(variables)] + [summed]
 
 
-def _product(factor: Factor, variables: dict[int, Plates], keep: Plates) -> Factor:
+def _log_sum(values: Array, axis: int) -> Array:
+    """Log of the sum of exponentials along an axis that stays; where there is nothing to sum, the gradient is 0."""
+    is_empty = jnp.all(values == -jnp.inf, axis=axis, keepdims=True)
+    total = jax.nn.logsumexp(jnp.where(is_empty, 0.0, values), axis=axis, keepdims=True)
+    return jnp.where(is_empty, -jnp.inf, total)
+
+
+def _is_open(factor: Factor, variables: dict[int, Plates], keep: Plates, retain: frozenset[int]) -> bool:
+    """Whether there is something left to be summed out of it, or to be multiplied over."""
+    left = factor.variables(variables)
+    return bool(left - retain or factor.plates - keep - _plates_of(left, variables))
+
+
+def _plates_of(axes: frozenset[int], variables: dict[int, Plates]) -> Plates:
+    return frozenset[tuple[int, int]]().union(*(variables[axis] for axis in axes))
+
+
+def _product(factor: Factor, variables: dict[int, Plates], keep: Plates, retain: frozenset[int]) -> Factor:
     """The factor for the plates of the variables that are left in it, multiplied over the others."""
-    needed = frozenset[tuple[int, int]]().union(*(variables[axis] for axis in factor.variables(variables)))
-    outer = factor.plates & (needed | keep)
+    left = factor.variables(variables)
+    outer = factor.plates & (_plates_of(left, variables) | keep)
     closed = factor.plates - outer
-    if not closed and needed:
+    if (not closed and left - retain) or not _plates_of(left & retain, variables) <= factor.plates:
         raise ValueError(
             "discrete sites of the program cannot be summed out one by one: a site depends on those of two plates, "
             "neither of which is inside the other"
@@ -90,3 +123,10 @@ def _shape(plates: Plates) -> tuple[int, ...]:
     """The least shape that has these plates."""
     sizes = dict(plates)
     return tuple(sizes.get(axis, 1) for axis in range(min(sizes, default=0), 0))
+
+
+def sum_undeclared(values: Array, plates: Plates, rank: int) -> Array:
+    """A factor without the batch axes that are in no plate: what is repeated there is multiplied."""
+    declared = {axis for axis, _ in plates}
+    axes = tuple(axis for axis in range(-min(rank, values.ndim), 0) if axis not in declared)
+    return jnp.sum(values, axis=axes, keepdims=True)

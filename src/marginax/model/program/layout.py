@@ -28,13 +28,15 @@ class Layout(eqx.Module):
 
     Args:
         arguments: name, shape and type of each array: of a row where examples are told apart, else of all of it.
-        unknowns: name and unconstrained shape of each continuous site.
+        unknowns: name and unconstrained shape of each continuous site, if all examples share it.
         sites: names of the sites that a posterior shows: unknowns, and deterministic ones that need no data.
         rank: most batch axes of any site.
         plate: name of the plate of the examples; None if all data are seen at once.
         axis: of that plate, from the right.
         prior_sees_data: whether even the prior depends on the data, so that all is likelihood.
         has_discrete: whether sites are summed out.
+        local: name and unconstrained shape of each continuous site that every example has for itself, with -1 for the
+            number of rows. Only where a guide draws them given the rows; else all are unknowns.
     """
 
     arguments: tuple[tuple[str, tuple[int, ...], str], ...] = eqx.field(static=True)
@@ -45,6 +47,7 @@ class Layout(eqx.Module):
     axis: int = eqx.field(static=True)
     prior_sees_data: bool = eqx.field(static=True)
     has_discrete: bool = eqx.field(static=True)
+    local: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(static=True, default=())
 
     @property
     def splits(self) -> bool:
@@ -56,22 +59,33 @@ class Layout(eqx.Module):
         rows = (_PLACEHOLDERS,) if self.splits else ()
         return {name: jnp.zeros((*rows, *shape), dtype) for name, shape, dtype in self.arguments}
 
+    def local_zeros(self, num_rows: int) -> dict[str, Array]:
+        """Unknowns of each of some rows, at the origin."""
+        return {name: jnp.zeros([num_rows if n == -1 else n for n in shape]) for name, shape in self.local}
+
     def to_structure(self) -> list[list[Any]]:
         """The same as JSON, by which a program that is not in a file is recognised."""
         arguments = [[name, list(shape), dtype] for name, shape, dtype in self.arguments]
         unknowns = [[name, list(shape)] for name, shape in self.unknowns]
-        rest = [self.rank, self.plate, self.axis, self.prior_sees_data, self.has_discrete]
+        rest: list[Any] = [self.rank, self.plate, self.axis, self.prior_sees_data, self.has_discrete]
+        if self.local:
+            rest.append([[name, list(shape)] for name, shape in self.local])
         return [*unknowns, ["", arguments, list(self.sites), *rest]]
 
     @classmethod
     def from_structure(cls, structure: Any) -> "Layout":
         """What `to_structure` gave."""
-        *unknowns, (_, arguments, sites, *rest) = structure
+        *unknowns, (_, arguments, sites, rank, plate, axis, prior_sees_data, has_discrete, *local) = structure
         return cls(
             tuple((name, tuple(shape), dtype) for name, shape, dtype in arguments),
             tuple((name, tuple(shape)) for name, shape in unknowns),
             tuple(sites),
-            *rest,
+            rank,
+            plate,
+            axis,
+            prior_sees_data,
+            has_discrete,
+            tuple((name, tuple(shape)) for name, shape in (local[0] if local else ())),
         )
 
 
@@ -137,11 +151,14 @@ def _analyse(
 ) -> Layout:
     sites = require("marginax.model.program.sites")
 
-    def describe(num: int | None, plate: str | None) -> Any:
-        shapes = {
+    def shapes_of(num: int | None) -> dict[str, jax.ShapeDtypeStruct]:
+        return {
             name: jax.ShapeDtypeStruct(array.shape if num is None else (num, *array.shape[1:]), array.dtype)
             for name, array in arrays.items()
         }
+
+    def describe(num: int | None, plate: str | None) -> Any:
+        shapes = shapes_of(num)
         rows = sites.Rows(plate, num or 1)
         return sites.describe(program.model, {**program.settings, **shapes}, rows, program.points, jax.random.key(0))
 
@@ -156,7 +173,12 @@ def _analyse(
         except (TypeError, ValueError, AssertionError, IndexError) as error:
             plate, reason = None, f"it does not run with another number of rows ({str(error).splitlines()[0]})"
         else:
-            reason = _why_whole(found, longer, plate)
+            reason = _why_whole(found, longer, plate, num_rows)
+            if reason is None and (local := _local(found, longer, plate)):
+                reason = f"site {local[0][0]!r} is an unknown inside the plate {plate!r}, one for each example"
+                given = [(program.settings | shapes_of(n), sites.Rows(plate, n)) for n in (num_rows, num_rows + 1)]
+                if program.guide is not None and not _grows(program.guide, *given):
+                    reason = None
             plate = plate if reason is None else None
     layout = _layout(program, arrays, found, longer, plate) if plate is not None else None
     if layout is not None and layout.prior_sees_data:
@@ -184,23 +206,48 @@ def _plate_of_rows(found: Any, num_rows: int | None) -> tuple[str | None, str | 
     return max(held, key=lambda name: held[name]), None
 
 
-def _why_whole(found: Any, longer: Any, plate: str) -> str | None:
+def _why_whole(found: Any, longer: Any, plate: str, num_rows: int) -> str | None:
     """Why the examples in a plate cannot be told apart, or None if they can."""
+    if num_rows + 1 not in longer.plates.get(plate, ()):
+        return f"the plate {plate!r} in a scan does not grow with the rows"
     for site in found.sites:
         inside = plate in site.plates
-        if inside and site.kind == "unknown":
-            return f"site {site.name!r} is an unknown inside the plate {plate!r}, one for each example"
         if not inside and site.kind == "discrete":
             return f"site {site.name!r} is summed out and shared by all examples"
-    shapes = [{site.name: site.shape for site in each.of_kind("unknown")} for each in (found, longer)]
+    shapes = [
+        {site.name: site.shape for site in each.of_kind("unknown") if plate not in site.plates}
+        for each in (found, longer)
+    ]
     if shapes[0] != shapes[1]:
         return "its unknowns change with the number of rows"
     return None
 
 
+def _grows(guide: Callable[..., Any], few: tuple[Any, Any], more: tuple[Any, Any]) -> bool:
+    """Whether a guide has parameters for each row, so that it is for the rows of the training data alone."""
+    shapes_of_params = require("marginax.model.program.guides").shapes_of_params
+    try:
+        return shapes_of_params(guide, *few) != shapes_of_params(guide, *more)
+    except (TypeError, ValueError, AssertionError, IndexError):  # it does not run with another number of rows
+        return True
+
+
+def _local(found: Any, longer: Any, plate: str | None) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Unknowns inside the plate of the examples, and their shapes with -1 for the number of rows."""
+    if plate is None:
+        return ()
+    later = {site.name: site.shape for site in longer.of_kind("unknown")}
+    return tuple(
+        (site.name, tuple(n if n == m else -1 for n, m in zip(site.shape, later[site.name], strict=True)))
+        for site in found.of_kind("unknown")
+        if plate in site.plates
+    )
+
+
 def _layout(program: "Program", arrays: Mapping[str, Any], found: Any, longer: Any, plate: str | None) -> Layout:
     """Names and shapes, and which sites need values of the data."""
-    unknowns = tuple((site.name, site.shape) for site in found.of_kind("unknown"))
+    local = _local(found, longer, plate)
+    unknowns = tuple((site.name, site.shape) for site in found.of_kind("unknown") if site.name not in dict(local))
     layout = Layout(
         arguments=tuple((n, a.shape[1:] if plate is not None else a.shape, str(a.dtype)) for n, a in arrays.items()),
         unknowns=unknowns,
@@ -210,6 +257,7 @@ def _layout(program: "Program", arrays: Mapping[str, Any], found: Any, longer: A
         axis=0 if plate is None else found.axes[plate],
         prior_sees_data=False,
         has_discrete=bool(found.of_kind("discrete")),
+        local=local,
     )
     names = tuple(site.name for site in found.of_kind("deterministic") if plate not in site.plates)
     if plate is not None:
@@ -217,13 +265,16 @@ def _layout(program: "Program", arrays: Mapping[str, Any], found: Any, longer: A
         names = tuple(s.name for s in found.of_kind("deterministic") if s.name in names and later[s.name] == s.shape)
     bound = eqx.tree_at(lambda p: p.layout, program, layout, is_leaf=lambda node: node is None)
     params = {name: jnp.zeros(shape) for name, shape in unknowns}
+    shapes = {site.name: site.shape for site in found.of_kind("deterministic")}
 
-    def prior_and_sites(arguments: Mapping[str, Any]) -> tuple[Array, list[Array]]:
+    def prior_and_sites(arguments: Mapping[str, Any]) -> tuple[Array, dict[str, Array]]:
         traced = bound.density(params, arguments)
-        return sum(traced.prior.values(), jnp.zeros(())), [jnp.asarray(traced.sites[name]["value"]) for name in names]
+        shown = {name: jnp.asarray(traced.sites[name]["value"]) for name in names if name in traced.sites}
+        shown = {name: value for name, value in shown.items() if value.shape == shapes[name]}  # else of summed sites
+        return sum(traced.prior.values(), jnp.zeros(())), shown
 
     prior_sees_data, sites_see_data = depends_on_values(prior_and_sites, layout.placeholders())
-    free = tuple(name for name, sees in zip(names, sites_see_data, strict=True) if not sees)
+    free = tuple(name for name in names if not sites_see_data.get(name, True))
     return replace(layout, sites=layout.sites + free, prior_sees_data=prior_sees_data)
 
 

@@ -28,9 +28,9 @@ class Program(AbstractModel):
 
     Data are its arguments by name, arrays with one row per example; sites inside the plate over these rows are the
     likelihood, one term for each example, and minibatches are counted N/B times. A program without such a plate, or
-    with unknowns inside of it, sees all data at once. Unknowns are unconstrained while they are inferred;
-    `posterior.sites` has them as the program does. Discrete sites are summed out. What `numpyro.param` declares keeps
-    its first value, except under `mx.infer.SVI`, which trains it.
+    with unknowns inside of it that no guide draws from the rows, sees all data at once. Unknowns are unconstrained
+    while they are inferred; `posterior.sites` has them as the program does. Discrete sites are summed out. What
+    `numpyro.param` declares keeps its first value, except under `mx.infer.SVI`, which trains it.
 
     Args:
         model: a function that calls `numpyro.sample` and friends.
@@ -52,13 +52,14 @@ class Program(AbstractModel):
     settings: dict[str, Any]
     points: dict[str, Any]
     layout: Layout | None
+    guide: Callable[..., Any] | None = None
 
     def __init__(self, model: Callable[..., Any], /, **settings: Any):
         """Check the names; the data are looked at when they come."""
         if not callable(model):
             raise TypeError(f"model must be a function that calls numpyro.sample, got {model!r}")
         require("numpyro")
-        self.model, self.points, self.layout = model, {}, None
+        self.model, self.points, self.layout, self.guide = model, {}, None, None
         self.settings = {n: jnp.asarray(v) if isinstance(v, np.ndarray) else v for n, v in settings.items()}
         if unknown := [name for name in settings if name not in parameters_of(model)]:
             raise TypeError(f"settings must be arguments of the program, got {unknown[0]!r}: it takes {_list(model)}")
@@ -67,11 +68,22 @@ class Program(AbstractModel):
 
     def bind(self, data: Any) -> "Program":
         """The program for data of these shapes: which sites it has, and which plate is that of the examples."""
-        return eqx.tree_at(lambda p: p.layout, self, analyse(self, data), is_leaf=lambda node: node is None)
+        return self._with(analyse(self, data))
+
+    def guided_by(self, guide: Callable[..., Any]) -> "Program":
+        """The program before it sees its data, whose examples are told apart even if they have unknowns of their own.
+
+        As long as the guide draws these from the rows that it is given: without parameters for each example.
+        """
+        return eqx.tree_at(lambda p: p.guide, self, guide, is_leaf=lambda node: node is None)
+
+    def _with(self, layout: Layout) -> "Program":
+        """The program for data of known shapes; which guide will draw its unknowns has done its part."""
+        parts = (layout, None)
+        return eqx.tree_at(lambda p: (p.layout, p.guide), self, parts, is_leaf=lambda node: node is None)
 
     def rebind(self, structure: Any) -> "Program":
-        layout = Layout.from_structure(structure)
-        return eqx.tree_at(lambda p: p.layout, self, layout, is_leaf=lambda node: node is None)
+        return self._with(Layout.from_structure(structure))
 
     def read(self, data: Any) -> Arrays | Rows:
         arguments = as_arguments(self, data)
@@ -141,11 +153,12 @@ class Program(AbstractModel):
 
     def density(self, params: Params, arguments: Mapping[str, Any], fixed: Mapping[str, Any] | None = None) -> Any:
         """What the sites add to the log density, one by one; discrete ones are summed out unless they are `fixed`."""
-        sites = require("marginax.model.program.sites")
         rows = self.rows(arguments)
         given = self.settings | dict(arguments)
         key, rank = jax.random.key(0), self.known.rank
-        return sites.density(self.model, given, params, self.points, rows, rank, key, fixed)
+        density = require("marginax.model.program.density").density
+        params = self.known.local_zeros(rows.num) | params
+        return density(self.model, given, params, self.points, rows, rank, key, fixed)
 
     def rows(self, arguments: Mapping[str, Any]) -> Any:
         """The examples among some arguments."""
@@ -177,15 +190,15 @@ class Program(AbstractModel):
     def pointwise(self, params: Params, arguments: Mapping[str, Any]) -> dict[str, Array]:
         """Log likelihood of every observed value; where sites are summed out, of every example."""
         found = self.density(params, arguments)
-        if not found.variables:
+        if not found.variables and not found.has_chains:
             sites = {name: site for name, site in found.sites.items() if name in found.factors and site["is_observed"]}
             return {name: site["fn"].log_prob(site["value"]) for name, site in sites.items()}
         plates = frozenset({(self.known.axis, self.rows(arguments).num)}) if self.known.splits else frozenset()
         return {"log_likelihood": sum_out(list(found.factors.values()), found.variables, keep=plates)}
 
-    def unconstrained(self, values: Mapping[str, Array]) -> Params:
-        """Unknowns without their bounds, from values of the sites."""
-        return _unconstrained(self, dict(values))
+    def unconstrained(self, values: Mapping[str, Array], arguments: Mapping[str, Any] | None = None) -> Params:
+        """Unknowns without their bounds, from values of the sites; those of each example go with some arguments."""
+        return _unconstrained(self, dict(values), self.known.placeholders() if arguments is None else arguments)
 
     def prior_predictive(self, num: int, arguments: Any = None, *, key: Key) -> dict[str, np.ndarray]:
         """Draws of all sites before any data are seen: arrays with a leading axis of `num`.
@@ -240,8 +253,8 @@ def _total(terms: Mapping[str, Array]) -> Float[Array, ""]:
 
 
 @eqx.filter_jit
-def _unconstrained(program: Program, values: dict[str, Array]) -> Params:
-    return require("marginax.model.program.sampling").unconstrained(program, values)
+def _unconstrained(program: Program, values: dict[str, Array], arguments: Mapping[str, Any]) -> Params:
+    return require("marginax.model.program.sampling").unconstrained(program, values, arguments)
 
 
 @eqx.filter_jit
@@ -258,7 +271,6 @@ def _look(program: Program, params: Params, batch: Batch) -> tuple[dict[str, Arr
     arguments = arguments if program.known.splits else {name: value[0] for name, value in arguments.items()}
     found = program.density(params, arguments)
     terms = found.prior | {name: factor.values for name, factor in found.factors.items()}
-    impossible = require("marginax.model.program.sites").impossible_values(found.sites)
     blamed = {name: ~jnp.all(jnp.isfinite(values)) for name, values in terms.items()}
     rest = sum_out(list(found.factors.values()), found.variables) if found.factors else jnp.zeros(())
-    return impossible, blamed, jnp.isfinite(_total(found.prior) + rest)
+    return found.impossible, blamed, jnp.isfinite(_total(found.prior) + rest)

@@ -54,19 +54,20 @@ def draw_prior(program: "Program", key: PRNGKeyArray) -> dict[str, Array]:
     return {name: jnp.asarray(found[name], float) for name, _ in program.known.unknowns}
 
 
-def unconstrained(program: "Program", values: Mapping[str, Array]) -> dict[str, Array]:
+def unconstrained(program: "Program", values: Mapping[str, Array], arguments: Mapping[str, Any]) -> dict[str, Array]:
     """Values of the unknowns, without their bounds."""
     found: dict[str, Array] = {}
 
-    def look(name: str, fn: Any, step: Array | None) -> Array:
+    def look(name: str, fn: Any, step: Array | None) -> Array | None:
+        if name not in values:
+            return None
         if step is not None:
             return values[name][step]
         found[name] = biject_to(fn.support).inv(values[name])
         return values[name]
 
-    arguments = program.known.placeholders()
     given = Conditioned(program.rows(arguments), look, program.points)
-    run(program.model, program.settings | arguments, given, jax.random.key(0))
+    run(program.model, program.settings | dict(arguments), given, jax.random.key(0))
     return found
 
 
@@ -147,7 +148,13 @@ def draw_shared(
         return rest + sum(found.prior.values(), jnp.zeros(()))
 
     for i, name in enumerate(names):
-        fn = program.density(params, data, fixed).sites[name]["fn"]
+        sites = program.density(params, data, fixed).sites
+        if name not in sites:
+            raise ValueError(
+                f"site {name!r} is inside a scan and shared by all examples: paths given the data are not drawn, write "
+                "the steps as a Python loop"
+            )
+        fn = sites[name]["fn"]
         if fn.batch_shape:
             raise ValueError(
                 f"site {name!r} is discrete, shared by all examples and has several values, which are not drawn: only "

@@ -1,13 +1,12 @@
-"""A NumPyro program, run once: which sites it has, and what each adds to the log density.
+"""A NumPyro program, run once: which sites it has, and which values they are given.
 
-Continuous unknowns come in unconstrained and are sent through the bijection of their support, whose Jacobian is counted
-at the site; discrete ones take all of their values at once, each on an axis of its own.
+Discrete ones take all of their values at once, each on an axis of its own.
 """
 
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -18,7 +17,7 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.handlers import seed, trace
 from numpyro.primitives import Messenger
 
-from marginax.model.program.enumeration import Factor, Plates
+from marginax.model.program.enumeration import Plates
 
 RADIUS = 2.0  # of the box in which unknowns start that have no prior to be drawn from
 
@@ -79,6 +78,7 @@ class Conditioned(Messenger):
         axes: leftmost batch axis of any site, if discrete sites are to take all their values; else they are drawn.
         draw_observed: whether observed sites are drawn, too.
         fixed: values of discrete sites, by name.
+        on_scan: what is done with a scan in place of running it, if it gives the message a value.
     """
 
     def __init__(
@@ -90,12 +90,15 @@ class Conditioned(Messenger):
         axes: int | None = None,
         draw_observed: bool = False,
         fixed: Mapping[str, Array] | None = None,
+        on_scan: Callable[["Conditioned", Any], None] | None = None,
     ):
         super().__init__()
         self.rows, self.unknown, self.points = rows, unknown, points
-        self.axes, self.draw_observed, self.fixed = axes, draw_observed, fixed or {}
+        self.axes, self.draw_observed, self.fixed, self.on_scan = axes, draw_observed, fixed or {}, on_scan
         self.thinning = 1.0  # of the plate of the examples, by what the program asks for
-        self.variables: dict[str, int] = {}
+        self.names: set[str] = set()  # of discrete sites that take all their values
+        self.variables: dict[int, Plates] = {}  # their axes and plates
+        self.num_axes = 0  # that are taken
 
     def process_message(self, msg: Any) -> None:
         if msg["type"] == "plate" and msg["name"] == self.rows.plate:
@@ -106,18 +109,31 @@ class Conditioned(Messenger):
         elif msg["type"] == "subsample" and self.rows.plate is not None:
             msg["kwargs"]["event_dim"] = None  # these are the rows of the batch already
         elif msg["type"] == "control_flow":
-            msg["kwargs"]["substitute_stack"].append(("substitute", self._value_at_step))
+            self._process_scan(msg)
         elif msg["type"] == "sample":
             self._process_sample(msg)
 
-    def _value_at_step(self, site: Any) -> Any:
-        if site["is_observed"] or is_discrete(site["fn"]):
-            return None
-        return self.unknown(site["name"], site["fn"], site["infer"]["_scan_current_index"])
+    def _process_scan(self, msg: Any) -> None:
+        if self.on_scan is not None:
+            self.on_scan(self, msg)
+        xs, length, reverse = msg["args"][2:]
+        last = (jnp.shape(jax.tree.leaves(xs)[0])[0] if length is None else length) - 1
 
-    def _process_sample(self, msg: Any) -> None:
+        def value_at_step(site: Any) -> Any:
+            if site["is_observed"] or is_discrete(site["fn"]):
+                return None
+            step = site["infer"]["_scan_current_index"]
+            return self.unknown(site["name"], site["fn"], last - step if reverse else step)
+
+        msg["kwargs"]["substitute_stack"].append(("substitute", value_at_step))
+
+    def undo_thinning(self, msg: Any) -> None:
+        """Count the examples of a batch once each: how often they count is not the plate's to say."""
         if any(frame.name == self.rows.plate for frame in msg["cond_indep_stack"]) and self.thinning != 1:
             msg["scale"] = msg["scale"] / self.thinning
+
+    def _process_sample(self, msg: Any) -> None:
+        self.undo_thinning(msg)
         from_scan = "_scan_current_index" in msg.get("infer", {})  # where it had a value at every step
         if msg["is_observed"]:
             if self.draw_observed and not is_factor(msg):
@@ -128,18 +144,46 @@ class Conditioned(Messenger):
             value = self.unknown(msg["name"], msg["fn"], None)
             msg["value"] = msg["value"] if value is None else value
         elif from_scan:
-            raise ValueError(f"site {msg['name']!r} is discrete and inside a scan: write the steps as a Python loop")
+            return
         elif msg["name"] in self.fixed:
             msg["value"] = self.fixed[msg["name"]]
         elif self.axes is not None:
-            msg["value"] = self._all_values(msg)
+            axis = self.new_axis()
+            self.names.add(msg["name"])
+            self.variables[axis] = plates_of(msg)
+            take_all_values(msg, axis)
 
-    def _all_values(self, msg: Any) -> Array:
-        name, fn = msg["name"], msg["fn"]
+    def new_axis(self) -> int:
+        """Left of the axes of plates and of those that are taken."""
         assert self.axes is not None
-        self.variables[name] = axis = -self.axes - len(self.variables) - 1
-        values = fn.enumerate_support(expand=False)
-        return values.reshape(values.shape[:1] + (1,) * (-axis - 1) + fn.event_shape)
+        self.num_axes += 1
+        return -self.axes - self.num_axes
+
+
+def take_all_values(msg: Any, axis: int) -> None:
+    """Give a discrete site all its values along an axis. Its probabilities sum to one, so a mask changes nothing."""
+    msg["fn"] = fn = _without_mask(msg["fn"])
+    values = fn.enumerate_support(expand=False)
+    msg["value"] = values.reshape(values.shape[:1] + (1,) * (-axis - 1) + fn.event_shape)
+
+
+def _without_mask(fn: Any) -> Any:
+    if isinstance(fn, numpyro.distributions.MaskedDistribution):
+        return _without_mask(fn.base_dist)
+    if isinstance(fn, numpyro.distributions.ExpandedDistribution):
+        return _without_mask(fn.base_dist).expand(fn.batch_shape)
+    return fn
+
+
+def plates_of(msg: Any) -> Plates:
+    """Axes and sizes of the plates that a site is in."""
+    return frozenset((frame.dim, frame.size) for frame in msg["cond_indep_stack"])
+
+
+def counts_as_data(site: Any, rows: Rows) -> bool:
+    """Whether a site is a part of the likelihood wherever it stands: in the plate of the rows, or observed."""
+    is_local = any(frame.name == rows.plate for frame in site["cond_indep_stack"])
+    return is_local or (rows.plate is None and site["is_observed"])
 
 
 def constrained_point(msg: Any, free: Any) -> Any:
@@ -221,8 +265,9 @@ def describe(
         given = Conditioned(rows, _origin, points)
         traced = run(model, {**arguments, **arrays}, given, key)
         sites = [_describe(name, site) for name, site in traced.items() if site["type"] in ("sample", "deterministic")]
-        plates = {name: site["args"] for name, site in traced.items() if site["type"] == "plate"}
         frames = [frame for site in traced.values() for frame in site.get("cond_indep_stack", ())]
+        plates = {frame.name: (frame.size, None) for frame in frames}  # with those inside a scan
+        plates |= {name: site["args"] for name, site in traced.items() if site["type"] == "plate"}
         found.append(Description(tuple(sites), plates, {frame.name: frame.dim for frame in frames}))
 
     jax.eval_shape(look, {name: v for name, v in arguments.items() if isinstance(v, jax.ShapeDtypeStruct)})
@@ -237,77 +282,10 @@ def _describe(name: str, site: Any) -> Site:
     if site["is_observed"]:
         return Site(name, "factor" if is_factor(site) else "observed", plates, fn.shape(), len(fn.batch_shape))
     if is_discrete(fn):
-        check_enumerable(name, fn, {frame.dim for frame in site["cond_indep_stack"]})
+        steps = {-len(fn.batch_shape)} if "_scan_current_index" in site["infer"] else set()
+        check_enumerable(name, fn, {frame.dim for frame in site["cond_indep_stack"]} | steps)
         return Site(name, "discrete", plates, fn.shape(), len(fn.batch_shape))
     return Site(name, "unknown", plates, unconstrained_shape(fn), len(fn.batch_shape))
-
-
-@dataclass
-class Density:
-    """What the sites of a program add to its log density.
-
-    Args:
-        prior: log prior of each continuous site, with the Jacobian, and of observed ones outside of the plate of rows.
-        factors: all the others.
-        variables: axes of discrete sites, and their plates.
-        sites: the trace.
-        log_det: of the bijections, in all.
-    """
-
-    prior: dict[str, Array] = field(default_factory=dict)
-    factors: dict[str, Factor] = field(default_factory=dict)
-    variables: dict[int, Plates] = field(default_factory=dict)
-    sites: dict[str, Any] = field(default_factory=dict)
-    log_det: Any = 0.0
-
-
-def density(
-    model: Callable[..., Any],
-    arguments: Mapping[str, Any],
-    params: Mapping[str, Array],
-    points: Mapping[str, Any],
-    rows: Rows,
-    rank: int,
-    key: PRNGKeyArray,
-    fixed: Mapping[str, Array] | None = None,
-) -> Density:
-    """The log density of a program at unconstrained unknowns, in its parts."""
-    log_dets: dict[str, Array] = {}
-
-    def constrained(name: str, fn: Any, step: Array | None) -> Array:
-        bijection, free = biject_to(fn.support), params[name] if step is None else params[name][step]
-        value = bijection(free)
-        if step is None:
-            log_dets[name] = bijection.log_abs_det_jacobian(free, value)
-        return value
-
-    given = Conditioned(rows, constrained, points, axes=rank, fixed=fixed)
-    result = Density(sites=run(model, arguments, given, key))
-    result.log_det = sum((jnp.sum(value) for value in log_dets.values()), jnp.zeros(()))
-    for name, site in result.sites.items():
-        if site["type"] != "sample":
-            continue
-        frames = site["cond_indep_stack"]
-        plates = frozenset((frame.dim, frame.size) for frame in frames)
-        if name in given.variables:
-            result.variables[given.variables[name]] = plates
-        values = site["fn"].log_prob(site["value"]) + log_dets.get(name, 0.0)
-        values = values if site["scale"] is None else site["scale"] * values
-        factor = Factor(_sum_undeclared(values, plates, rank), plates)
-        local = any(frame.name == rows.plate for frame in frames)
-        whole = rows.plate is None and site["is_observed"]
-        if name in given.variables or local or whole or factor.variables(result.variables):
-            result.factors[name] = factor
-        else:
-            result.prior[name] = jnp.sum(values)
-    return result
-
-
-def _sum_undeclared(values: Array, plates: Plates, rank: int) -> Array:
-    """A factor without the batch axes that are in no plate: what is repeated there is multiplied."""
-    declared = {axis for axis, _ in plates}
-    axes = tuple(axis for axis in range(-min(rank, values.ndim), 0) if axis not in declared)
-    return jnp.sum(values, axis=axes, keepdims=True)
 
 
 def impossible_values(sites: Mapping[str, Any]) -> dict[str, Array]:
