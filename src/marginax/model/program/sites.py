@@ -266,9 +266,7 @@ def describe(
         traced = run(model, {**arguments, **arrays}, given, key)
         sites = [_describe(name, site) for name, site in traced.items() if site["type"] in ("sample", "deterministic")]
         frames = [frame for site in traced.values() for frame in site.get("cond_indep_stack", ())]
-        plates: dict[str, tuple[int, int | None]] = {
-            frame.name: (frame.size, None) for frame in frames
-        }  # also in a scan
+        plates: dict[str, tuple[int, int | None]] = {frame.name: (frame.size, None) for frame in frames}
         plates |= {name: site["args"] for name, site in traced.items() if site["type"] == "plate"}
         found.append(Description(tuple(sites), plates, {frame.name: frame.dim for frame in frames}))
 
