@@ -223,7 +223,7 @@ class _Steps:
 
     def trace(self, is_odd: bool, index: Any, carry: PyTree, x: PyTree) -> tuple[PyTree, PyTree, Mapping[str, Any]]:
         """What a step hands on and gives out, and its sites."""
-        with _Step(self, is_odd, self.at(index)), trace() as sites, seed(rng_seed=0):
+        with _Step(self, is_odd, jnp.asarray(self.at(index))), trace() as sites, seed(rng_seed=0):
             carry, ys = self.body(carry, x)
         return carry, ys, sites
 
