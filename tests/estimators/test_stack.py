@@ -136,6 +136,7 @@ def test_auto_says_what_it_mixed_and_comes_back_from_files(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # they say that time was short
 def test_a_time_limit_is_respected():
     """Beside what the shortest limit takes, in which warm-ups and compilation run to their end."""
     import time

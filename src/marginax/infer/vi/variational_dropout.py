@@ -82,7 +82,7 @@ class VariationalDropout(AbstractRecipe):
         optimiser: as in VI.
     """
 
-    kl_warmup: float = 0.9
+    kl_warmup: float = 0.8
     num_epochs: int | None = None
     batch_size: int | None = 128
     optimiser: AbstractOptimiser = eqx.field(default_factory=Adam, converter=as_optimiser)
