@@ -85,7 +85,7 @@ class VariationalDropout(AbstractRecipe):
     kl_warmup: float = 0.8
     num_epochs: int | None = None
     batch_size: int | None = 128
-    optimiser: AbstractOptimiser = eqx.field(default_factory=Adam, converter=as_optimiser)
+    optimiser: AbstractOptimiser = eqx.field(default_factory=lambda: Adam(learning_rate=3e-3), converter=as_optimiser)
 
     def __check_init__(self):
         assert self.inner  # its own checks
