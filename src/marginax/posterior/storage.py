@@ -55,7 +55,8 @@ def load(path: str | os.PathLike[str], *, model: AbstractModel | None = None) ->
 
     Args:
         path: the directory.
-        model: needed only if the network is a class or function of yours that was not registered; the same as in `fit`.
+        model: needed only if the network is a class or function of yours that was not registered; the same as in `fit`,
+            and with the prior of the method if it brings one (`BayesByBackprop`).
     """
     root = real_path(path)
     if not (root / "manifest.json").exists() and (inside(root, "posterior") / "manifest.json").exists():
