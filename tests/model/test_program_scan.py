@@ -302,18 +302,40 @@ def test_nuts_through_a_scan_is_that_through_a_loop():
     states = (np.arange(12) // 3) % 2
     x = (np.array([-2.0, 2.0])[states] + rng.normal(size=12)).astype(np.float32)
 
+    def ordered():
+        """The higher centre has its name: else there are two posteriors, between which chains do not go."""
+        with numpyro.plate("from", 2):
+            moves = numpyro.sample("moves", dist.Dirichlet(jnp.ones(2)))
+        low, gap = numpyro.sample("low", dist.Normal(0, 3)), numpyro.sample("gap", dist.Gamma(4.0, 1.0))
+        return moves, jnp.stack([low, low + gap])
+
+    def scanned(x):
+        moves, centres = ordered()
+
+        def step(state, now):
+            state = numpyro.sample("state", dist.Categorical(moves[state]))
+            numpyro.sample("x", dist.Normal(centres[state], 1.0), obs=now)
+            return state, None
+
+        scan(step, 0, x)
+
     def looped(x):
-        moves, centres = unknowns()
+        moves, centres = ordered()
         state = 0
         for t in range(x.shape[0]):
             state = numpyro.sample(f"state_{t}", dist.Categorical(moves[state]))
             numpyro.sample(f"x_{t}", dist.Normal(centres[state], 1.0), obs=x[t])
 
     moments = []
-    for seed, model in enumerate((known_start, looped)):
+    for seed, model in enumerate((scanned, looped)):
         method = mx.infer.NUTS(500, 1500)
         sites = mx.fit(mx.Program(model), {"x": x}, method, key=seed, num_chains=4, progress=False).sites
-        flat = [np.sort(sites["centres"], axis=-1), sites["moves"][..., 0, :1] - sites["moves"][..., 1, 1:]]
+        flat = [
+            sites["low"][..., None],
+            sites["gap"][..., None],
+            sites["moves"][..., 0, :1],
+            sites["moves"][..., 1, :1],
+        ]
         draws = np.concatenate(flat, axis=-1).astype(np.float64)
         draws = np.concatenate([draws, draws**2], axis=-1)
         ess = np.array([numpyro.diagnostics.effective_sample_size(draws[..., i]) for i in range(draws.shape[-1])])
