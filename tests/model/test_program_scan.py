@@ -31,15 +31,17 @@ def unknowns(num_states=2):
     return moves, numpyro.sample("centres", dist.Normal(0, 3).expand([num_states]).to_event(1))
 
 
-def known_start(x):
-    moves, centres = unknowns()
-
+def hidden_chain(x, moves, centres):
     def step(state, now):
         state = numpyro.sample("state", dist.Categorical(moves[state]))
         numpyro.sample("x", dist.Normal(centres[state], 1.0), obs=now)
         return state, None
 
     scan(step, 0, x)
+
+
+def known_start(x):
+    hidden_chain(x, *unknowns())
 
 
 def drawn_start(x):
@@ -310,14 +312,7 @@ def test_nuts_through_a_scan_is_that_through_a_loop():
         return moves, jnp.stack([low, low + gap])
 
     def scanned(x):
-        moves, centres = ordered()
-
-        def step(state, now):
-            state = numpyro.sample("state", dist.Categorical(moves[state]))
-            numpyro.sample("x", dist.Normal(centres[state], 1.0), obs=now)
-            return state, None
-
-        scan(step, 0, x)
+        hidden_chain(x, *ordered())
 
     def looped(x):
         moves, centres = ordered()
