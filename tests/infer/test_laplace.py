@@ -328,6 +328,17 @@ def test_what_cannot_be_done_is_said(linear):
         mx.fit(model, (x, y), VI(num_epochs=1), key=0).log_evidence()
 
 
+def test_the_hessian_of_a_single_layer_is_exact(linear):
+    """It is no sum of outer products, so it is not packed as those of one layer are."""
+    _, x, y = linear
+    model = mx.Model(mx.nets.MLP(3, (), 2, key=0), mx.likelihoods.Gaussian(scale=NOISE), mx.priors.Normal(scale=PRIOR))
+    found = [
+        mx.fit(model, (x, np.stack([y, -y], axis=1)), Laplace(structure=Dense(), kind=kind), key=0).covariance.dense()
+        for kind in (Hessian(), mx.curvature.GGN())
+    ]
+    np.testing.assert_allclose(*found, rtol=1e-3, atol=1e-6)
+
+
 def test_the_hessian_away_from_a_mode_is_refused():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(30, 1)), 5 * rng.normal(size=30)

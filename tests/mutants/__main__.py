@@ -1,11 +1,10 @@
 """`make mutants`: how many small wrong changes of the numerical core do the default tests notice?
 
 Changes are picked by a seed over all modules of the core; each is made alone in a copy of the package, and the tests
-that know the module are run until one fails: first those that name what was changed, then whole files, the cheap ones
-first. What a file costs is measured once on the package as it is, in seconds of processor time, which other work on the
-machine does not change; tests that take several times as long with the change hang because of it, and have noticed it.
-What was found is kept in a file, so that a run goes on where it stopped: killed, survived, or timed out or crashed (not
-decided). A survivor that changes nothing is marked by hand: "equivalent" in the file says why, and it leaves the score.
+that know the module are run until one fails: first those that name what was changed, then whole files, those first that
+know it best, for so many seconds of processor time, which other work on the machine does not change. What was found is
+kept in a file, so that a run goes on where it stopped: killed, or survived what it was given. A survivor that changes
+nothing is marked by hand: "equivalent" in the file says why, and it leaves the score.
 """
 
 import argparse
@@ -22,9 +21,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.mutants.operators import Site, mutated, sites
@@ -32,13 +31,12 @@ from tests.mutants.operators import Site, mutated, sites
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE, TESTS = ROOT / "src" / "marginax", ROOT / "tests"
 FOUND = Path(__file__).with_name("found.json")
-COSTS = Path(__file__).with_name("costs.json")
+WRITING = threading.Lock()  # it
 CORE = ("infer", "predict", "posterior", "curvature", "model", "evaluate", "decide")
 APART = ("mutants", "mutations", "cli", "report", "plot", "files")
 APART += tuple(
     f"test_{name}" for name in ("docs", "guides", "site", "benchmarks", "house_rules", "names", "minimal_install")
 )
-SLOWER, START = 4.0, 60.0  # times the cost of its tests, and seconds for starting: beyond, a mutant hangs
 
 
 def all_mutants() -> list[tuple[Path, Site]]:
@@ -68,15 +66,6 @@ def files_for(module: Path, site: Site, most: int) -> list[str]:
     return sorted((path for path in scores if scores[path] > 0), key=lambda path: -scores[path])[:most]
 
 
-def within(files: list[str], budget: float, cost: Callable[[str], float]) -> list[str]:
-    """The first of these that the budget allows, at least two, and of those the cheap ones first."""
-    chosen: dict[str, float] = {}
-    for path in files:
-        if len(chosen) < 2 or sum(chosen.values()) + cost(path) <= budget:
-            chosen[path] = cost(path)
-    return sorted(chosen, key=lambda path: chosen[path])
-
-
 def naming_tests(site: Site, files: list[str]) -> list[str]:
     """Default tests of these files that name the function or class that is changed."""
     names = {name for name in site.inside.split(".") if not name.startswith("__")}
@@ -103,32 +92,13 @@ def _words_of_tests() -> dict[str, set[str]]:
     return {path.as_posix(): set(re.findall(r"\w+", (ROOT / path).read_text())) for path in kept}
 
 
-def cost_of(path: str, folder: Path) -> float:
-    """Seconds of processor time of the default tests of a file, measured where it is not known yet."""
-    known = json.loads(COSTS.read_text()) if COSTS.exists() else {}
-    if path not in known:
-        run = run_tests([path], folder, seconds=1800.0, processor=1800.0)
-        if run.code not in (0, 5):  # 5: all of its tests are slow ones
-            raise RuntimeError(f"{path} must pass on the package as it is, got exit code {run.code}: {run.failed}")
-        known[path] = round(run.processor, 1)
-        COSTS.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
-    return known[path]
+def run_tests(tests: list[str], folder: Path, budget: float) -> tuple[int | None, list[str]]:
+    """Exit code of default tests with the package that is in a folder, until one fails, and which one that was.
 
-
-@dataclass(frozen=True)
-class Run:
-    """Exit code of pytest (None where it took too long), what failed, and seconds of processor time."""
-
-    code: int | None
-    failed: list[str]
-    processor: float
-
-
-def run_tests(tests: list[str], folder: Path, *, seconds: float, processor: float) -> Run:
-    """Default tests with the package that is in a folder, until one fails, for so many seconds at most."""
+    None where the processor time of the budget was over before one failed.
+    """
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "--no-header", "-p", "no:cacheprovider", *tests]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    limit = math.ceil(processor)
+    limit = math.ceil(budget)
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
             command,
@@ -140,31 +110,25 @@ def run_tests(tests: list[str], folder: Path, *, seconds: float, processor: floa
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5)),
         )
         try:
-            code: int | None = process.wait(seconds)
+            code = process.wait(20 * budget)  # by the clock: something waits for something
         except subprocess.TimeoutExpired:
-            code = None
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            return None, []
         output.seek(0)
         failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", output.read(), re.MULTILINE)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return Run(code, failed, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return None if code in (-signal.SIGXCPU, -signal.SIGKILL) else code, failed
 
 
-def judge(module: Path, site: Site, folder: Path, seconds: float, most: int, budget: float) -> dict[str, object]:
-    """Make the change in the copy, run the tests, and undo it."""
-    chosen = within(files_for(module, site, most), budget, lambda path: cost_of(path, folder))
-    total = sum(cost_of(path, folder) for path in chosen)
-    place = folder / "marginax" / module.relative_to(SOURCE)
-    place.write_text(mutated(module.read_text(), site))
-    began, limit = time.monotonic(), SLOWER * total + START
-    run = run_tests([*naming_tests(site, chosen), *chosen], folder, seconds=seconds, processor=limit)
-    shutil.copyfile(module, place)
-    hung = run.code in (-signal.SIGXCPU, -signal.SIGKILL) and run.processor > 0.9 * limit
-    killed = run.code in (1, 2, 4) or hung  # failed tests, errors while collecting, errors while importing
-    verdict = "timed out" if run.code is None else "survived" if run.code == 0 else "killed" if killed else "crashed"
-    by = [f"hangs: {SLOWER:g} times the {total:.0f} s of its tests"] if hung else run.failed[:1]
-    return {"verdict": verdict, "by": by, "seconds": round(time.monotonic() - began), "line": site.line}
+def judge(module: Path, site: Site, folder: Path, most: int, budget: float) -> dict[str, object]:
+    """Make the change in the copy, and run the tests."""
+    chosen = files_for(module, site, most)
+    (folder / "marginax" / module.relative_to(SOURCE)).write_text(mutated(module.read_text(), site))
+    began = time.monotonic()
+    code, failed = run_tests([*naming_tests(site, chosen), *chosen], folder, budget)
+    # 1: failed tests; 2 and 4: errors while collecting or importing; others: pytest itself crashed
+    verdict = "survived" if code in (0, None) else "killed" if code in (1, 2, 4) else "crashed"
+    return {"verdict": verdict, "by": failed[:1], "seconds": round(time.monotonic() - began), "line": site.line}
 
 
 def show(found: dict[str, dict]) -> None:
@@ -174,37 +138,41 @@ def show(found: dict[str, dict]) -> None:
     for name, entry in counted.items():
         if entry["verdict"] == "survived":
             print(f"survived   line {entry['line']}: {name}")
-    killed, survived = verdicts.count("killed"), verdicts.count("survived")
-    print(
-        f"{killed} of {killed + survived} mutants killed ({killed / max(killed + survived, 1):.0%}); "
-        f"{len(verdicts) - killed - survived} not decided, {len(found) - len(counted)} equivalent"
-    )
+    killed = verdicts.count("killed")
+    share = killed / max(len(verdicts), 1)
+    print(f"{killed} of {len(verdicts)} mutants killed ({share:.0%}); {len(found) - len(counted)} more are equivalent")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("--num", type=int, default=60, help="mutants in all; those that are known are not run again")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=1800.0, help="for the tests of a mutant, by the clock")
-    parser.add_argument("--budget", type=float, default=150.0, help="seconds of processor time of the tests chosen")
+    parser.add_argument("--budget", type=float, default=240.0, help="seconds of processor time for a mutant's tests")
     parser.add_argument("--files", type=int, default=8, help="most test files for a mutant")
     parser.add_argument("--only", nargs="+", default=CORE, choices=CORE, help="folders of the core")
-    parser.add_argument("--again", action="store_true", help="run survivors and those that timed out again")
+    parser.add_argument("--again", action="store_true", help="run survivors again")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants at a time; by default one per core")
     options = parser.parse_args()
     found = json.loads(FOUND.read_text()) if FOUND.exists() else {}
     mutants = all_mutants()
     random.Random(options.seed).shuffle(mutants)
     mutants = [pair for pair in mutants if pair[0].relative_to(SOURCE).parts[0] in options.only]
-    with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(SOURCE, Path(folder) / "marginax", ignore=shutil.ignore_patterns("__pycache__"))
-        for number, (module, site) in enumerate(mutants[: options.num]):
-            name = name_of(module, site)
-            known = found.get(name, {})
-            if known and not (options.again and known["verdict"] != "killed" and "equivalent" not in known):
-                continue
-            found[name] = judge(module, site, Path(folder), options.seconds, options.files, options.budget)
+
+    def decide(number: int, module: Path, site: Site) -> None:
+        name = name_of(module, site)
+        known = found.get(name, {})
+        if known and not (options.again and known["verdict"] != "killed" and "equivalent" not in known):
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(SOURCE, Path(folder) / "marginax", ignore=shutil.ignore_patterns("__pycache__"))
+            entry = judge(module, site, Path(folder), options.files, options.budget)
+        with WRITING:
+            found[name] = entry
             FOUND.write_text(json.dumps(found, indent=1) + "\n")
-            print(f"{number + 1:4d} {found[name]['verdict']:10s} {found[name]['seconds']:4d} s  {name}", flush=True)
+            print(f"{number + 1:4d} {entry['verdict']:10s} {entry['seconds']:4d} s  {name}", flush=True)
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(lambda each: decide(each[0], *each[1]), enumerate(mutants[: options.num])))
     print(f"\n{len(mutants)} mutants are possible")
     show(found)
 

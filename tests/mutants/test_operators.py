@@ -1,7 +1,7 @@
 """The tool that plants mutants: every operator changes what it says, and nothing else."""
 
 import pytest
-from tests.mutants.__main__ import SOURCE, files_for, naming_tests, within
+from tests.mutants.__main__ import SOURCE, files_for, naming_tests
 from tests.mutants.operators import OPERATORS, mutated, sites
 
 MODULE = '''
@@ -59,9 +59,3 @@ def test_naming_tests_what_is_changed_come_first_and_slow_ones_do_not_come():
     module = SOURCE / "infer" / "swag.py"
     site = next(site for site in sites(module.read_text()) if site.inside.startswith("SWAG."))
     assert not any("predictions_are_good" in name for name in naming_tests(site, ["tests/infer/test_swag.py"]))
-
-
-def test_files_are_chosen_by_what_they_know_and_run_by_what_they_cost():
-    costs = {"a": 50.0, "b": 20.0, "c": 90.0, "d": 5.0}
-    assert within(["a", "b", "c", "d"], 80.0, costs.__getitem__) == ["d", "b", "a"]
-    assert within(["c", "a"], 1.0, costs.__getitem__) == ["a", "c"]

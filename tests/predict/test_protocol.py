@@ -76,6 +76,20 @@ def test_parts_are_there_or_say_what_to_do(kind):
                 getattr(prediction, name)
 
 
+def test_distribution_functions_of_many_rows_are_those_of_their_blocks(monkeypatch):
+    """256 rows at a time, the last block being shorter; a row may appear often."""
+    monkeypatch.setattr("marginax.predict.mixture._BLOCK_BYTES", 1)
+    prediction = predict_law(dist.Normal, *some_params(3, N))
+    rows = np.random.default_rng(0).integers(0, N, 600)
+    points = np.random.default_rng(1).normal(size=(600, 2))
+    found = prediction.cdf_at(rows, points)
+    assert found.shape == (600, 2)
+    for row in range(N):
+        one = rows == row
+        expected = np.stack([prediction[row : row + 1].cdf(np.array([y])) for y in points[one, 0]])
+        np.testing.assert_allclose(found[one, 0], expected[:, 0], rtol=1e-6)
+
+
 @pytest.mark.parametrize("kind", NUMBERS)
 def test_numbers_have_quantiles_and_distribution_functions(kind):
     prediction = NUMBERS[kind]()
