@@ -2,10 +2,12 @@
 
 from marginax._kernels.examples_last import call_batched
 from marginax.nets.adapters import Function, as_network, fan_in, is_weight, reinitialise, takes_key
+from marginax.nets.conv_coders import ConvDecoder, ConvEncoder
 from marginax.nets.convolution import Conv2d, avg_pool2d, conv2d, max_pool2d
 from marginax.nets.initialisers import Initialiser, glorot, he, lecun
 from marginax.nets.layers import LayerKind, is_layer, kind_of, layer_shapes, layers_of, register_layer, replace_layers
 from marginax.nets.lenet import LeNet
+from marginax.nets.linear import Pointwise
 from marginax.nets.mlp import MLP
 from marginax.nets.noise import (
     AbstractNoise,
@@ -17,13 +19,23 @@ from marginax.nets.noise import (
     Perturbed,
     WeightDropout,
 )
+from marginax.nets.recurrent import GRU, LSTM, AbstractRecurrent
+from marginax.nets.sequences import Embedding, SequenceInput
+from marginax.nets.transformer import Transformer
+from marginax.nets.unet import UNet
 
 __all__ = [
+    "GRU",
+    "LSTM",
     "MLP",
     "AbstractNoise",
+    "AbstractRecurrent",
     "ConcreteFactor",
     "Conv2d",
+    "ConvDecoder",
+    "ConvEncoder",
     "Dropout",
+    "Embedding",
     "FlipoutPerturbation",
     "Function",
     "GaussianFactor",
@@ -32,6 +44,10 @@ __all__ = [
     "LeNet",
     "LocalNormal",
     "Perturbed",
+    "Pointwise",
+    "SequenceInput",
+    "Transformer",
+    "UNet",
     "WeightDropout",
     "as_network",
     "avg_pool2d",

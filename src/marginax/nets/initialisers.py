@@ -1,8 +1,11 @@
 """Starting values for weights of shape (out, in, ...)."""
 
 import math
+from collections.abc import Callable
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from marginax._kernels.random import normal
@@ -47,3 +50,8 @@ def glorot() -> Initialiser:
 def lecun() -> Initialiser:
     """Unit gain on the fan-in."""
     return Initialiser(1.0)
+
+
+def default_initialiser(activation: Callable[[Array], Array]) -> Initialiser:
+    """The initialiser that suits an activation: Glorot's for tanh and logistic units, He's for others."""
+    return glorot() if activation in (jnp.tanh, jax.nn.tanh, jax.nn.sigmoid) else he()

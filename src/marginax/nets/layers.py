@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from marginax.nets.convolution import Conv2d
+from marginax.nets.linear import Pointwise
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -122,6 +123,10 @@ def _whole(layer: Any, x: Array) -> Float[Array, "1 i"]:
     return x[None]
 
 
+def _places(layer: Any, x: Array) -> Float[Array, "t i"]:
+    return x.reshape(x.shape[0], -1).T
+
+
 def _is_vector_map(layer: Any) -> bool:
     return layer.in_features != "scalar" and layer.out_features != "scalar"
 
@@ -133,3 +138,4 @@ def _is_plain_convolution(layer: Any) -> bool:
 register_layer(LayerKind(eqx.nn.Linear, _whole, _is_vector_map, has_one_place=True))
 register_layer(LayerKind(eqx.nn.Conv, patches, _is_plain_convolution))
 register_layer(LayerKind(Conv2d, patches))
+register_layer(LayerKind(Pointwise, _places, is_product=lambda layer: not layer.ragged))

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,8 +10,10 @@ from jaxtyping import Array, Float
 
 from marginax._keys import Key, as_key
 from marginax.files import register
+from marginax.nets.arguments import check_activation, check_dropout, check_image_shape, check_positive_ints
 from marginax.nets.convolution import Conv2d, max_pool2d
-from marginax.nets.initialisers import Initialiser, glorot, he
+from marginax.nets.initialisers import Initialiser, default_initialiser
+from marginax.nets.linear import drop, linear, linear_batch_last
 
 KERNEL = 5
 POOL = 2
@@ -60,25 +61,15 @@ class LeNet(eqx.Module):
         key: Key,
     ):
         channels = tuple(channels)
-        if len(in_shape) != 3:
-            raise ValueError(f"in_shape must be (channels, height, width), got {in_shape}")
-        for name, value in zip(
-            ("in_shape", "channels", "hidden", "out_size"),
-            (in_shape, channels, hidden, out_size),
-            strict=True,
-        ):
-            sizes = value if isinstance(value, tuple | list) else (value,)
-            if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in sizes):
-                raise ValueError(f"{name} must be positive ints, got {value!r}")
-        if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
-        if not callable(activation):
-            raise TypeError(f"activation must be a function such as jax.nn.relu, got {activation!r}")
+        check_image_shape("in_shape", in_shape)
+        check_positive_ints(channels=channels, hidden=hidden, out_size=out_size)
+        check_dropout(dropout)
+        check_activation(activation)
         self.in_shape = (in_shape[0], in_shape[1], in_shape[2])
         self.activation = activation
         self.dropout = float(dropout)
         self.convolutions, self.hidden, self.output = _layers(
-            in_shape, channels, hidden, out_size, _initialiser(activation), key
+            in_shape, channels, hidden, out_size, default_initialiser(activation), key
         )
 
     def __call__(self, x: Float[Array, "..."], *, key: Array | None = None) -> Float[Array, " out_size"]:
@@ -97,8 +88,8 @@ class LeNet(eqx.Module):
         h = jnp.moveaxis(xs.reshape(-1, *self.in_shape), 0, -1)
         for i, layer in enumerate(self.convolutions):
             h = self._drop(self._activate_and_pool(layer.call_batch_last(h)), i, key)
-        h = self.activation(_dense(self.hidden, h.reshape(-1, h.shape[-1])))
-        return _dense(self.output, self._drop(h, len(self.convolutions), key)).T
+        h = self.activation(linear_batch_last(self.hidden, h.reshape(-1, h.shape[-1])))
+        return linear_batch_last(self.output, self._drop(h, len(self.convolutions), key)).T
 
     def _check(self, shape: tuple[int, ...]) -> None:
         if shape != self.in_shape and (1, *shape) != self.in_shape:
@@ -111,11 +102,7 @@ class LeNet(eqx.Module):
         return max_pool2d(self.activation(h), POOL)
 
     def _drop(self, h: Array, layer: int, key: Array | None) -> Array:
-        if key is None or self.dropout == 0:
-            return h
-        keep = 1.0 - self.dropout
-        kept = jax.random.bernoulli(jax.random.fold_in(key, layer), keep, h.shape)
-        return jnp.where(kept, h / keep, 0.0)
+        return drop(h, self.dropout, key, layer)
 
     @property
     def stochastic(self) -> bool:
@@ -154,22 +141,6 @@ def _layers(
     flat = num * math.prod(sizes)
     return (
         tuple(convolutions),
-        _linear(initialiser, flat, hidden, keys[-2]),
-        _linear(initialiser, hidden, out_size, keys[-1]),
+        linear(initialiser, flat, hidden, keys[-2]),
+        linear(initialiser, hidden, out_size, keys[-1]),
     )
-
-
-def _linear(initialiser: Initialiser, in_size: int, out_size: int, key: Array) -> eqx.nn.Linear:
-    layer = eqx.nn.Linear(in_size, out_size, key=key)
-    weights = initialiser((out_size, in_size), key=key), jnp.zeros(out_size)
-    return eqx.tree_at(lambda linear: (linear.weight, linear.bias), layer, weights)
-
-
-def _initialiser(activation: Callable[[Array], Array]) -> Initialiser:
-    return glorot() if activation in (jnp.tanh, jax.nn.tanh, jax.nn.sigmoid) else he()
-
-
-def _dense(layer: Any, h: Float[Array, "in_size num"]) -> Float[Array, "out_size num"]:
-    if not isinstance(layer, eqx.nn.Linear):  # a stand-in for one
-        return layer.call_batch_last(h)
-    return layer.weight @ h + layer.bias[:, None]  # pyright: ignore[reportOptionalSubscript]
