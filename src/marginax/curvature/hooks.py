@@ -15,13 +15,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.extend.core import get_opaque_trace_state
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from marginax.curvature.jacobians import Jacobian, Outer, Plain, Zero
 from marginax.model import AbstractModel, Model
 from marginax.model.abstract import Params
-from marginax.nets.layers import LayerKind, is_layer, kind_of, layers_of, replace_layers
+from marginax.nets.layers import LayerKind, kind_of, layer_paths, layers_of, replace_layers, trace_now
 
 Shape = tuple[int, ...]
 Columns = Callable[[Array, Any, Any], Float[Array, "k m"]]
@@ -239,19 +238,13 @@ class _ShapeHook(eqx.Module):
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
         y = self.layer(x)
-        self.shapes.append((_trace_now() == self.trace, y.shape))
+        self.shapes.append((trace_now() == self.trace, y.shape))
         return y
-
-
-def _trace_now() -> Any:
-    """Says whether two places are under the same transformations (scan, vmap, jit)."""
-    return get_opaque_trace_state(convention="nnx")
 
 
 def _calls(model: Any, params: Params, x: Any, paths: list[str]) -> tuple[list[str], list[tuple[Shape, ...]]]:
     """Names of all layers, and shapes of their outputs in their calls: none if not called, or in a scan, or odd."""
-    nodes = jax.tree_util.tree_leaves_with_path(model.network, is_leaf=is_layer)
-    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, node in nodes if is_layer(node)]
+    names = layer_paths(model.network)
     heard: dict[int, list[tuple[bool, Shape]]] = {
         i: []
         for i, (name, layer) in enumerate(zip(names, layers_of(model.network), strict=True))
@@ -259,7 +252,7 @@ def _calls(model: Any, params: Params, x: Any, paths: list[str]) -> tuple[list[s
     }
 
     def forward(params: Params, x: Array) -> Array:
-        network, trace = eqx.nn.inference_mode(model.network_of(params)), _trace_now()
+        network, trace = eqx.nn.inference_mode(model.network_of(params)), trace_now()
         layers = enumerate(layers_of(network))
         return replace_layers(network, [_ShapeHook(v, trace, heard[i]) if i in heard else v for i, v in layers])(x)
 

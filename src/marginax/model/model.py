@@ -230,7 +230,11 @@ class Model(AbstractModel):
                 f"{reason[0] if reason else type(error).__name__}"
             ) from error
         if not isinstance(output, jax.ShapeDtypeStruct) or output.ndim != 2 or output.shape[0] != 2:
-            raise ValueError(f"network must give a vector of outputs per example, got {output} for two examples")
+            shape = tuple(output.shape[1:]) if isinstance(output, jax.ShapeDtypeStruct) else output
+            raise ValueError(
+                f"network must give a vector of outputs per example, got {shape}: for outputs at every pixel or step, "
+                "make a vector of them, eqx.nn.Sequential([network, eqx.nn.Lambda(jnp.ravel)])"
+            )
         return output.shape[1]
 
     def check(self, source: AbstractSource) -> None:

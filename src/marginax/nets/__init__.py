@@ -5,7 +5,17 @@ from marginax.nets.adapters import Function, as_network, fan_in, is_weight, rein
 from marginax.nets.conv_coders import ConvDecoder, ConvEncoder
 from marginax.nets.convolution import Conv2d, avg_pool2d, conv2d, max_pool2d
 from marginax.nets.initialisers import Initialiser, glorot, he, lecun
-from marginax.nets.layers import LayerKind, is_layer, kind_of, layer_shapes, layers_of, register_layer, replace_layers
+from marginax.nets.layers import (
+    LayerKind,
+    is_layer,
+    kind_of,
+    layer_paths,
+    layer_shapes,
+    layers_in_loops,
+    layers_of,
+    register_layer,
+    replace_layers,
+)
 from marginax.nets.lenet import LeNet
 from marginax.nets.linear import Pointwise
 from marginax.nets.mlp import MLP
@@ -59,7 +69,9 @@ __all__ = [
     "is_layer",
     "is_weight",
     "kind_of",
+    "layer_paths",
     "layer_shapes",
+    "layers_in_loops",
     "layers_of",
     "lecun",
     "max_pool2d",

@@ -12,6 +12,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.extend.core import get_opaque_trace_state
 from jaxtyping import Array, Float, PyTree
 
 from marginax.nets.convolution import Conv2d
@@ -73,15 +74,44 @@ def replace_layers(network: PyTree, layers: list[Any]) -> Any:
     return jax.tree.map(lambda node: next(others) if is_layer(node) else node, network, is_leaf=is_layer)
 
 
+def layer_paths(network: PyTree) -> list[str]:
+    """Names of the layers of a network, such as "layers/0", in the order of its fields.
+
+    >>> layer_paths(eqx.nn.MLP(3, 2, width_size=8, depth=1, key=jax.random.key(0)))
+    ['layers/0', 'layers/1']
+    """
+    nodes = jax.tree_util.tree_leaves_with_path(network, is_leaf=is_layer)
+    return [jax.tree_util.keystr(path, simple=True, separator="/") for path, node in nodes if is_layer(node)]
+
+
 class _Recorder(eqx.Module):
     layer: Any
-    index: int = eqx.field(static=True)
-    tape: list[tuple[int, Shapes]] = eqx.field(static=True)
+    trace: Any = eqx.field(static=True)
+    calls: list[tuple[Shapes, bool]] = eqx.field(static=True)
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
         y = self.layer(x)
-        self.tape.append((self.index, (x.shape, y.shape)))
+        self.calls.append(((x.shape, y.shape), trace_now() == self.trace))
         return y
+
+
+def trace_now() -> Any:
+    """Says whether two places are under the same transformations (scan, vmap, jit)."""
+    return get_opaque_trace_state(convention="nnx")
+
+
+def _calls(network: Any, x_shape: tuple[int, ...], dtype: Any) -> list[list[tuple[Shapes, bool]]]:
+    """For each layer, the shapes of its calls, and whether the network itself made them and not a loop inside it."""
+    layers = layers_of(network)
+    calls: list[list[tuple[Shapes, bool]]] = [[] for _ in layers]
+
+    def record(x: Array) -> Any:
+        trace = trace_now()
+        recorders = [_Recorder(layer, trace, heard) for layer, heard in zip(layers, calls, strict=True)]
+        return replace_layers(network, recorders)(x)
+
+    eqx.filter_eval_shape(record, jax.ShapeDtypeStruct(x_shape, dtype))
+    return calls
 
 
 def layer_shapes(network: Any, x_shape: tuple[int, ...], dtype: Any) -> list[Shapes | None]:
@@ -90,14 +120,17 @@ def layer_shapes(network: Any, x_shape: tuple[int, ...], dtype: Any) -> list[Sha
     >>> layer_shapes(eqx.nn.MLP(3, 2, width_size=8, depth=1, key=jax.random.key(0)), (3,), float)
     [((3,), (8,)), ((8,), (2,))]
     """
-    layers = layers_of(network)
-    tape: list[tuple[int, Shapes]] = []
-    recording = replace_layers(network, [_Recorder(layer, i, tape) for i, layer in enumerate(layers)])
-    eqx.filter_eval_shape(lambda x: recording(x), jax.ShapeDtypeStruct(x_shape, dtype))
-    calls: dict[int, list[Shapes]] = {}
-    for index, shapes in tape:
-        calls.setdefault(index, []).append(shapes)
-    return [calls[i][0] if len(calls.get(i, [])) == 1 else None for i in range(len(layers))]
+    return [heard[0][0] if len(heard) == 1 else None for heard in _calls(network, x_shape, dtype)]
+
+
+def layers_in_loops(network: Any, x_shape: tuple[int, ...], dtype: Any) -> list[bool]:
+    """Which layers are called inside a loop or a map of the network, where one call stands for many.
+
+    >>> layer = eqx.nn.Linear(3, 2, key=jax.random.key(0))
+    >>> layers_in_loops(eqx.nn.Lambda(layer), (3,), float)
+    [False]
+    """
+    return [not all(here for _, here in heard) for heard in _calls(network, x_shape, dtype)]
 
 
 # ---- the kinds that are known from the start

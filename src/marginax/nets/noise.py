@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Key, PRNGKeyArray, PyTree
 from marginax._kernels.examples_last import call_batched, map_examples
 from marginax._kernels.random import bits, derive, normal
 from marginax.files import register
-from marginax.nets.layers import Shapes, kind_of, layer_shapes, layers_of, replace_layers
+from marginax.nets.layers import Shapes, kind_of, layer_paths, layer_shapes, layers_of, replace_layers
 
 _TINY = 1e-12
 
@@ -93,13 +93,18 @@ class Perturbed(eqx.Module):
     def _draw(self, x_shape: tuple[int, ...], dtype: Any, batch: tuple[int, ...], key: PRNGKeyArray) -> list[PyTree]:
         noise = []
         found = zip(self.rules, layers_of(self.network), layer_shapes(self.network, x_shape, dtype), strict=True)
+        real = dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.result_type(float)  # of tokens, which are ints
         for i, (rule, layer, shapes) in enumerate(found):
             if rule is None:
                 noise.append(None)
                 continue
             if shapes is None:
-                raise ValueError(f"network must call each layer that is disturbed exactly once, but not so layer {i}")
-            noise.append(rule.draw(layer, shapes, batch, dtype, key=derive(key, i)))
+                path = layer_paths(self.network)[i]
+                raise ValueError(
+                    f"network must call each layer that is disturbed exactly once, but not so {path} (a layer "
+                    "that is used twice, or never): give the network dropout of its own, or choose VI()"
+                )
+            noise.append(rule.draw(layer, shapes, batch, real, key=derive(key, i)))
         return noise
 
 

@@ -106,8 +106,11 @@ def noisy_layers(model: Model) -> list[bool]:
 
 
 def has_own_noise(network: Any) -> bool:
-    """Whether the network brings dropout of its own."""
-    if getattr(network, "stochastic", False):
-        return True
-    parts = jax.tree.leaves(network, is_leaf=lambda node: isinstance(node, eqx.nn.Dropout))
-    return any(isinstance(part, eqx.nn.Dropout) and bool(np.any(np.asarray(part.p) > 0)) for part in parts)
+    """Whether the network, or a part of it, brings dropout of its own."""
+
+    def is_noisy(node: Any) -> bool:
+        if isinstance(node, eqx.nn.Dropout):
+            return bool(np.any(np.asarray(node.p) > 0))
+        return isinstance(node, eqx.Module) and getattr(node, "stochastic", False) is True
+
+    return any(map(is_noisy, jax.tree.leaves(network, is_leaf=is_noisy)))

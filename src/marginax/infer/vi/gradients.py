@@ -24,6 +24,7 @@ from marginax.nets import (
     LocalNormal,
     kind_of,
     layer_shapes,
+    layers_in_loops,
     layers_of,
     replace_layers,
 )
@@ -66,8 +67,15 @@ class AbstractLayerwise(AbstractEstimator):
     """Weights of layers are drawn for each example; those outside of layers, or of layers used twice, for the batch."""
 
     @abc.abstractmethod
-    def rule(self, layer: eqx.Module, scale: eqx.Module, shift: eqx.Module) -> AbstractNoise:
-        """How a layer is disturbed, given the standard deviations of its weights and a draw of their deviations."""
+    def rule(self, layer: eqx.Module, scale: eqx.Module, shift: eqx.Module, is_shared: bool) -> AbstractNoise:
+        """How a layer is disturbed, given the standard deviations of its weights and a draw of their deviations.
+
+        Args:
+            layer: at its mean.
+            scale: standard deviations of its weights.
+            shift: a draw of their deviations.
+            is_shared: whether a loop or a map inside the network uses its weights many times for one example.
+        """
 
     needs_layers: ClassVar[bool] = True
 
@@ -81,12 +89,13 @@ class AbstractLayerwise(AbstractEstimator):
         draw = independent.sample(key=derive(key, 1))
         network = model.network_of(mean)
         shapes = layer_shapes(network, batch.x.shape[1:], batch.x.dtype)
+        shared = layers_in_loops(network, batch.x.shape[1:], batch.x.dtype)
         trees = (network, mean.network, scales.network, draw.network)
         rules, weights = [], []
-        for shape, layer, centre, scale, drawn in zip(shapes, *map(layers_of, trees), strict=True):
+        for shape, is_shared, layer, centre, scale, drawn in zip(shapes, shared, *map(layers_of, trees), strict=True):
             by_rule = shape is not None and bool(jax.tree.leaves(centre))
             shift = jax.tree.map(jnp.subtract, drawn, centre)
-            rules.append(self.rule(layer, scale, shift) if by_rule else None)
+            rules.append(self.rule(layer, scale, shift, is_shared) if by_rule else None)
             weights.append(centre if by_rule else drawn)
         params = eqx.tree_at(lambda p: p.network, draw, replace_layers(draw.network, weights))
         if not any(rules):
@@ -98,18 +107,19 @@ class AbstractLayerwise(AbstractEstimator):
 class LocalReparameterisation(AbstractLayerwise):
     """Draw the outputs of linear layers instead of their weights (Kingma, Salimans & Welling, 2015).
 
-    The quietest gradients, and the cheapest: one normal number per unit and example. Convolutions, whose outputs at
-    different places share weights, get flipout.
+    The quietest gradients, and the cheapest: one normal number per unit and example. Convolutions and layers over
+    sequences, whose outputs at different places share weights, get flipout.
     """
 
-    def rule(self, layer: eqx.Module, scale: eqx.Module, shift: eqx.Module) -> AbstractNoise:
+    def rule(self, layer: eqx.Module, scale: eqx.Module, shift: eqx.Module, is_shared: bool) -> AbstractNoise:
         kind = kind_of(layer)
-        return LocalNormal(scale) if kind is not None and kind.has_one_place else FlipoutPerturbation(shift)
+        one_place = kind is not None and kind.has_one_place and not is_shared
+        return LocalNormal(scale) if one_place else FlipoutPerturbation(shift)
 
 
 @register("gradient/flipout")
 class Flipout(AbstractLayerwise):
     """One draw of the weights' deviations, with random signs for each example (Wen et al., 2018)."""
 
-    def rule(self, layer: eqx.Module, scale: eqx.Module, shift: eqx.Module) -> AbstractNoise:
+    def rule(self, layer: eqx.Module, scale: eqx.Module, shift: eqx.Module, is_shared: bool) -> AbstractNoise:
         return FlipoutPerturbation(shift)
