@@ -139,7 +139,8 @@ class AbstractRecurrent(eqx.Module):
 
     def reinitialise(self, key: Key) -> "AbstractRecurrent":
         """The same architecture with fresh weights."""
-        return type(self)(
+        make: Any = type(self)  # GRU and LSTM take the same arguments
+        return make(
             self.reader.in_size,
             self.hidden_size,
             out_size=None if self.output is None else self.output.weight.shape[0],
@@ -148,7 +149,7 @@ class AbstractRecurrent(eqx.Module):
             every_step=self.every_step,
             dropout=self.dropout,
             key=key,
-        )  # pyright: ignore[reportCallIssue]
+        )
 
 
 @register("net/gru")
