@@ -100,7 +100,7 @@ def spread_chains(states: PyTree, mesh: Mesh | None) -> PyTree:
     return jax.tree.map(put, states)
 
 
-@partial(jax.jit, static_argnums=1)
+@partial(compiled, once=True)
 def chain_keys(key: PRNGKeyArray, num_chains: int) -> Key[Array, " chains"]:
     """One key for each chain."""
     return jax.vmap(lambda chain: jax.random.fold_in(key, chain))(jnp.arange(num_chains))
@@ -111,7 +111,7 @@ def data_key(key: PRNGKeyArray, phase: Array | int) -> PRNGKeyArray:
     return derive(key, phase, stream=_DATA)
 
 
-@compiled
+@partial(compiled, once=True)
 def start_chains(
     model: AbstractModel,
     method: AbstractMethod,
@@ -129,7 +129,7 @@ def start_chains(
     return jax.tree.map(_strongly_typed, jax.vmap(start)(params, keys))
 
 
-@eqx.filter_jit
+@partial(compiled, once=True)
 def start_elsewhere(
     model: AbstractModel,
     own: Params,

@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +228,7 @@ def starting_points(model: AbstractModel, params: Params, init: Any, num_chains:
     return model.start_at(init, params, num_chains)
 
 
-@compiled
+@partial(compiled, once=True)
 def _fresh_starts(model: AbstractModel, params: Params, num_chains: int, key: PRNGKeyArray) -> Params:
     others = jax.vmap(lambda k: model.reinitialise(params, key=k))(jax.random.split(key, num_chains))
     own = jnp.arange(num_chains) == 0
