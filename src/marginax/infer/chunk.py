@@ -257,7 +257,7 @@ def _write(buffer: PyTree, values: PyTree, slot: Array) -> PyTree:
     return jax.tree.map(lambda b, v: jax.lax.dynamic_update_index_in_dim(b, v, slot, 0), buffer, values)
 
 
-@eqx.filter_jit
+@partial(compiled, once=True)
 def finite_chains(params: Params) -> Array:
     """Which chains have nothing but finite parameters."""
     flags = [jnp.all(jnp.isfinite(leaf.reshape(leaf.shape[0], -1)), axis=1) for leaf in jax.tree.leaves(params)]

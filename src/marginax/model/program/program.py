@@ -100,8 +100,9 @@ class Program(AbstractModel):
     def check(self, source: AbstractSource) -> None:
         """Observed values must be possible, and the density finite at some start."""
         num = min(_MOST_ROWS, source.spec.num_examples)
-        batch = Batch(source.examples(num), jnp.arange(num), num)
-        params = {name: jnp.zeros(shape) for name, shape in self.known.unknowns}  # at once, without a draw
+        batch = Batch(source.examples(num), jnp.asarray(np.arange(num)), num)
+        real = jax.dtypes.canonicalize_dtype(float)
+        params = {name: jnp.asarray(np.zeros(shape, real)) for name, shape in self.known.unknowns}  # without a draw
         impossible, blamed, finite = jax.tree.map(np.asarray, _look(self, params, batch))
         for name, rows in impossible.items():
             if rows.any():
