@@ -130,7 +130,7 @@ def test_a_fitted_encoder_predicts_the_same_after_it_is_loaded(tmp_path):
         (ConvDecoder, {"out_shape": (1, 7)}, r"out_shape must be \(channels, height, width\), got \(1, 7\)"),
     ],
 )
-def test_bad_arguments_are_named(make, changes, message):
+def test_bad_arguments_are_named(make, changes, message, as_users_run):
     settings = ENCODER if make is ConvEncoder else DECODER
     with pytest.raises(ValueError, match=message):
         make(**{**settings, **changes}, key=0)

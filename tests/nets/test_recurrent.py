@@ -170,7 +170,7 @@ def test_a_fitted_network_predicts_the_same_after_it_is_loaded(make, tmp_path):
     ],
 )
 @BOTH
-def test_bad_arguments_are_named(make, changes, message):
+def test_bad_arguments_are_named(make, changes, message, as_users_run):
     with pytest.raises(ValueError, match=message):
         make(**{"in_size": 2, "hidden_size": 3, **changes}, key=0)
 

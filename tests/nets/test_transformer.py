@@ -151,6 +151,6 @@ def test_a_fitted_network_predicts_the_same_after_it_is_loaded(tmp_path):
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
     ],
 )
-def test_bad_arguments_are_named(changes, message):
+def test_bad_arguments_are_named(changes, message, as_users_run):
     with pytest.raises(ValueError, match=message):
         Transformer(**{**SMALL, **changes}, key=0)

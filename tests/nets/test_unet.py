@@ -99,7 +99,7 @@ def test_a_fitted_network_predicts_the_same_after_it_is_loaded(tmp_path):
     np.testing.assert_array_equal(mx.load(tmp_path / "run").predict(x).mean, posterior.predict(x).mean)
 
 
-def test_a_model_of_images_says_how_to_make_vectors_of_them():
+def test_a_model_of_images_says_how_to_make_vectors_of_them(as_users_run):
     model = mx.Model(UNet((1, 4, 4), (2,), 1, groups=None, key=0), mx.likelihoods.Gaussian())
     with pytest.raises(ValueError, match=r"got \(1, 4, 4\): .* eqx.nn.Sequential\(\[network, eqx.nn.Lambda"):
         mx.fit(model, (np.ones((3, 1, 4, 4)), np.ones((3, 16))), mx.infer.MAP(num_epochs=1), key=0)
@@ -117,6 +117,6 @@ def test_a_model_of_images_says_how_to_make_vectors_of_them():
         ({"dropout": -0.1}, r"dropout must be in \[0, 1\), got -0.1"),
     ],
 )
-def test_bad_arguments_are_named(changes, message):
+def test_bad_arguments_are_named(changes, message, as_users_run):
     with pytest.raises(ValueError, match=message):
         UNet(**{**SMALL, **changes}, key=0)

@@ -189,7 +189,8 @@ def pull_back(
                 jnp.concatenate([_kind(layers[i]).inputs(layers[i], part) for part in inputs[i]]) for i in sites
             ]
 
-        probes = {site: [jnp.zeros(shape, x.dtype) for shape in plan.calls[site]] for site in sites}
+        real = x.dtype if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.result_type(float)  # of tokens, which are ints
+        probes = {site: [jnp.zeros(shape, real) for shape in plan.calls[site]] for site in sites}
         output, vjp, inputs = jax.vjp(forward, probes, [weights[i] for i in plain], has_aux=True)
         of_probes, free = jax.vmap(vjp)(columns(output, y, key).T)
         by_site = [jnp.concatenate([_by_place(part) for part in of_probes[site]], axis=1) for site in sites]
