@@ -69,7 +69,7 @@ class ConvolutionalEncoder(AbstractEncoder):
         check_positive("points_per_unit", points_per_unit)
         first, *rest = jax.random.split(as_key(key), num_layers + 1)
         self.inward = Conv2d(y_size + 1, width, 1, key=first)
-        kernel, pad, gain = (1, kernel_size), (0, kernel_size // 2), Initialiser(1.0)
+        kernel, pad, gain = (1, kernel_size), (0, kernel_size // 2), Initialiser(1.0 / math.sqrt(num_layers))
         self.layers = tuple(Conv2d(width, width, kernel, padding=pad, initialiser=gain, key=k) for k in rest)
         self.log_lengths = jnp.zeros(2)
         self.out_size, self.points_per_unit, self.grid_size = width, float(points_per_unit), None
@@ -103,7 +103,8 @@ class ConvolutionalEncoder(AbstractEncoder):
         bumps = bumps * context.mask[:, None]
         density = jnp.sum(bumps, -1, keepdims=True)
         signal = jnp.einsum("bgn,bnd->bgd", bumps, context.y) / (density + _LEAST_DENSITY)
-        features = self._convolve(jnp.concatenate([density, signal], -1))
+        # a crowded place is not to shout: the density as it is made training diverge at learning rates from 0.002
+        features = self._convolve(jnp.concatenate([density / (1.0 + density), signal], -1))
         distance = jnp.abs(x - grid[:, None])
         near = distance * self.points_per_unit <= _WINDOW
         reading = jax.nn.softmax(jnp.where(near, -0.5 * jnp.square(distance / length_out), -jnp.inf), axis=-1)
@@ -123,7 +124,7 @@ class ConvolutionalEncoder(AbstractEncoder):
 
     def _convolve(self, values: Float[Array, "b g c"]) -> Float[Array, "b g r"]:
         h = jnp.transpose(values, (2, 1, 0))[:, None]  # an image of one row, with the examples last
-        h = jax.nn.relu(self.inward.call_batch_last(h))
+        h = self.inward.call_batch_last(h)
         for layer in self.layers:
-            h = h + jax.nn.relu(layer.call_batch_last(h))
+            h = h + layer.call_batch_last(jax.nn.relu(h))
         return jnp.transpose(h[:, 0], (2, 1, 0))

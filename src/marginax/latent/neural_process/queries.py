@@ -179,7 +179,8 @@ class ConditionedProcess:
         scaling = model.scaling
         loc, scale = (np.asarray(leaf, np.float64).reshape(num * each, len(at), -1) for leaf in (law.loc, law.scale))
         with jax.enable_x64(True):
-            return Normal(scaling.y_shift + scaling.y_factor * loc, scaling.y_factor * scale)
+            law = Normal(scaling.y_shift + scaling.y_factor * loc, scaling.y_factor * scale)
+        return jax.tree.map(np.asarray, law)  # components of a prediction live on the host
 
 
 def _check_columns(model: Any, **parts: np.ndarray) -> None:
@@ -192,7 +193,7 @@ def _check_columns(model: Any, **parts: np.ndarray) -> None:
 @eqx.filter_jit
 def _predictive(model: Any, draws: PyTree, rows: PyTree, keys: KeyOf[Array, "s e"], num_context: int) -> Normal:
     points = model.points(rows)
-    context = points.only(jnp.arange(points.mask.shape[1])[None] < num_context)
+    context = points.only(points.mask * (jnp.arange(points.mask.shape[1]) < num_context))
     x = points.x[:, num_context:]
 
     def under(pair: tuple[PyTree, KeyOf[Array, " e"]]) -> Normal:

@@ -89,7 +89,7 @@ def check_sizes(num_context: Any) -> tuple[int, int | None]:
     pair = (num_context, num_context) if isinstance(num_context, int) else num_context
     good = isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], int) and pair[0] >= 0
     good = good and not isinstance(pair[0], bool)
-    if not good or not (pair[1] is None or (isinstance(pair[1], int) and pair[1] >= max(pair[0], 1))):
+    if not good or not (pair[1] is None or (isinstance(pair[1], int) and pair[1] >= pair[0])):
         raise ValueError(
             f"num_context must be a pair (fewest, most) of ints >= 0, the last perhaps None, got {num_context!r}"
         )
