@@ -1,5 +1,6 @@
 """Neural processes: what must not matter does not, densities by hand and in closed form, and functions learned."""
 
+import functools
 import time
 
 import equinox as eqx
@@ -44,12 +45,15 @@ def start(model):
     return model.init(FullBatch(model.read(tasks_of())))
 
 
+@functools.cache
 def untrained(kind, num_draws=1, **more):
     """A posterior of random weights, which are as sensitive as any; biases are random, too."""
     model = adapted(kind, **more)
     leaves, treedef = jax.tree.flatten(start(model))
     rng = np.random.default_rng(1)
-    draws = [np.asarray(leaf + 0.3 * rng.normal(size=(1, num_draws, *leaf.shape)), np.float32) for leaf in leaves]
+    draws = [
+        np.asarray(np.asarray(leaf) + 0.3 * rng.normal(size=(1, num_draws, *leaf.shape)), np.float32) for leaf in leaves
+    ]
     return mx.posterior.Draws(model=model, params=jax.tree.unflatten(treedef, draws))
 
 
@@ -63,6 +67,7 @@ def batch_of(tasks):
 
 
 LIKELIHOOD = eqx.filter_jit(lambda model, params, batch, key=None: model.log_likelihood(params, batch, key=key))
+POINTS = eqx.filter_jit(lambda model, rows: model.points(rows))
 BOUND = eqx.filter_jit(lambda model, *args: model.bound(*args))
 
 
@@ -95,7 +100,7 @@ def test_padding_changes_nothing(kind):
     value = LIKELIHOOD(model, params, batch)
     np.testing.assert_array_equal(value, LIKELIHOOD(model, params, Batch(rubbish, batch.index, 4)))
     assert np.unique(value).size == 4
-    points = model.points(batch.data)
+    points = POINTS(model, batch.data)
     context = jnp.asarray(np.arange(7) < 2, jnp.float32) * points.mask
     keys = jax.random.split(jax.random.key(0), 4)
     together = BOUND(model, params, points, context, points.mask - context, keys)
@@ -150,7 +155,7 @@ def test_contexts_are_drawn_uniformly_and_leave_a_target():
 
 
 def test_without_a_key_a_row_always_has_the_same_context_and_a_key_draws_another():
-    posterior = untrained("both")
+    posterior = untrained("latent")
     model, params, batch = posterior.model, first(posterior), batch_of(tasks_of())
     one = LIKELIHOOD(model, params, batch)
     some = Batch(jax.tree.map(lambda leaf: leaf[2:], batch.data), batch.index[2:], 4)
@@ -176,7 +181,7 @@ def test_the_likelihood_of_a_conditional_process_is_that_of_its_networks_point_b
     networks = model.networks_of(params)
     found = LIKELIHOOD(model, params, batch)
     keys = jax.vmap(lambda i: jax.random.split(jax.random.fold_in(jax.random.key(0), i)))(batch.index)
-    context, _ = map(np.asarray, split_tasks(model.points(batch.data), (2, 2), keys[:, 0]))
+    context, _ = map(np.asarray, split_tasks(POINTS(model, batch.data), (2, 2), keys[:, 0]))
     inside = tasks["mask"]
     shifts = [(tasks[name][inside].mean(), tasks[name][inside].std()) for name in ("x", "y")]
     for i in range(4):
@@ -263,7 +268,7 @@ def test_the_bound_is_below_the_density_by_the_divergence_from_the_true_belief(k
     posterior = untrained(kind, min_scale=0.5)
     # weights so small that vectors from the context alone can do for all points
     model, params = posterior.model, jax.tree.map(lambda leaf: 0.6 * leaf, first(posterior))
-    points = model.points(batch_of(tasks_of()).data)
+    points = POINTS(model, batch_of(tasks_of()).data)
     context = jnp.asarray(np.arange(7) < 2, jnp.float32) * points.mask
     target, num = points.mask - context, 20_000
     networks = model.networks_of(params)
@@ -411,13 +416,15 @@ def exact_score(tasks, num_context):
 
 @pytest.mark.slow
 def test_convolutions_learn_functions_better_than_a_deep_set_and_nearly_as_well_as_the_exact_process():
+    # settings were chosen on tasks with key=100: 0.03 there, where the exact process has 0.13 and a deep set -0.9
     train, test = gaussian_process_tasks(2000, 40, key=0), gaussian_process_tasks(300, 40, key=1)
     scores = {}
     for name, model in (("cnp", CNP(key=0)), ("convolutional", ConvCNP(key=0))):
-        method = mx.infer.MAP(num_epochs=16, batch_size=16, optimiser=mx.infer.Adam(3e-3))
+        method = mx.infer.MAP(num_epochs=24, batch_size=16, optimiser=mx.infer.Adam(1e-3))
         posterior = mx.fit(model, train, method, key=2, progress=False)
         scores[name] = posterior.log_likelihood(test, 10).mean() / 30
     exact = exact_score(test, 10)
+    print(scores, exact)
     assert scores["convolutional"] > scores["cnp"] + 0.2
     assert scores["convolutional"] > exact - 0.15
     assert scores["convolutional"] < exact + 0.1

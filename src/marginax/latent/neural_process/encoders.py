@@ -24,7 +24,9 @@ _LEAST_SCALE = 0.1  # of the latent variables, so that the divergence between tw
 
 
 class AbstractEncoder(eqx.Module):
-    """A network from a context and inputs of targets to a vector for each target. Field: `out_size`."""
+    """A network from a context and inputs of targets to a vector for each target. Field: `out_size`, of that vector."""
+
+    out_size: eqx.AbstractVar[int]
 
     sees_inputs: ClassVar[bool] = True
     """Whether the decoder is to be told the inputs of targets as well."""
