@@ -103,7 +103,7 @@ class ConvolutionalEncoder(AbstractEncoder):
         bumps = bumps * context.mask[:, None]
         density = jnp.sum(bumps, -1, keepdims=True)
         signal = jnp.einsum("bgn,bnd->bgd", bumps, context.y) / (density + _LEAST_DENSITY)
-        # a crowded place is not to shout: the density as it is made training diverge at learning rates from 0.002
+        # bounded, so that many points in one place do not drown the signal
         features = self._convolve(jnp.concatenate([density / (1.0 + density), signal], -1))
         distance = jnp.abs(x - grid[:, None])
         near = distance * self.points_per_unit <= _WINDOW
