@@ -79,8 +79,8 @@ ENTRY = Entry(
         Group(
             contestants=(
                 Contestant("hmmlearn", hmmlearn, (2, 12), environment=HMMLEARN, packages=("hmmlearn", "numpy")),
-                Contestant("dynamax", dynamax, (2, 22), environment=DYNAMAX, packages=("dynamax", "jax")),
-                Contestant("marginax", marginax, (2, 42)),
+                Contestant("dynamax", dynamax, (2, 102), environment=DYNAMAX, packages=("dynamax", "jax")),
+                Contestant("marginax", marginax, (2, 202)),
             ),
             targets=(Target("marginax", "hmmlearn", at_most=1 / 3), Target("marginax", "dynamax", at_most=1 / 3)),
         ),

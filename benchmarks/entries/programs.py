@@ -5,8 +5,11 @@
 The programs are logistic regression (400 rows, 10 inputs), eight schools without centring, and a regression with 50
 groups (1,000 rows). NUTS: the smallest bulk ESS of any unknown per second, four chains, warm-up and compilation
 included, for a first fit and for the same fit again with another seed in the same process (ours finds its programs
-compiled then; NumPyro's sampler takes about as long as at first). SVI: seconds for 5,000 steps of the automatic guide
-of independent normals, and the bound at the end.
+compiled then; NumPyro's sampler takes about as long as at first). With its target of .8 NumPyro accepts .87 to .91 of
+its proposals, where ours accepts what it is asked for: it is asked for .85, chosen among .8, .85 and .9 by the ESS of
+four other seeds. SVI: seconds for 5,000 steps of the automatic guide of independent normals by `SVI.run`, and the bound
+at the end; NumPyro's step in a loop of one's own, which is compiled once and not for every run, is shown beside it.
+Everything is imported before the clock starts.
 """
 
 import argparse
@@ -76,7 +79,7 @@ def _smallest_ess(draws: dict[str, Any]) -> float:
     return float(min(found[name].min() for name in found))
 
 
-def _scores(fit_nuts: Callable[..., Any], fit_svi: Callable[..., Any], seed: int) -> Scores:
+def _scores(fit_nuts: Callable[..., Any], fit_svi: Callable[..., Any], seed: int, loop: Any = None) -> Scores:
     """Each twice in one process."""
     scores: Scores = {}
     for name, (model, data) in _programs().items():
@@ -102,11 +105,17 @@ def _scores(fit_nuts: Callable[..., Any], fit_svi: Callable[..., Any], seed: int
             f"{name}: SVI seconds, again": times[1],
             f"{name}: SVI bound": bound,
         }
+        if loop is not None:
+            run = loop(model, data)
+            run(seed)
+            began = time.perf_counter()
+            run(seed + 1)
+            scores[f"{name}: SVI seconds of a loop that is compiled already"] = time.perf_counter() - began
     return scores
 
 
 def numpyro(seed: int) -> Scores:
-    """Chains in parallel on as many devices; SVI as one compiled loop, which `SVI.run` would compile every time."""
+    """Chains in parallel on as many devices."""
     import numpyro as peer
 
     peer.set_host_device_count(NUM_CHAINS)
@@ -132,16 +141,17 @@ def numpyro(seed: int) -> Scores:
         return jax.block_until_ready(kept[name].get_samples(group_by_chain=True))
 
     def svi(name: str, model: Any, data: Any, seed: int) -> float:
-        place = f"{name}, SVI"
-        if place not in kept:
-            method = SVI(model, AutoNormal(model), peer.optim.Adam(0.01), Trace_ELBO())
-            update = jax.jit(lambda state: jax.lax.scan(lambda s, _: method.update(s, **data), state, length=NUM_STEPS))
-            kept[place] = method, update
-        method, update = kept[place]
-        _, losses = update(method.init(jax.random.key(seed), **data))
-        return -float(np.mean(losses[-500:]))
+        if f"{name}, SVI" not in kept:
+            kept[f"{name}, SVI"] = SVI(model, AutoNormal(model), peer.optim.Adam(0.01), Trace_ELBO())
+        found = kept[f"{name}, SVI"].run(jax.random.key(seed), NUM_STEPS, progress_bar=False, **data)
+        return -float(np.mean(found.losses[-500:]))
 
-    return _scores(nuts, svi, seed)
+    def loop(model: Any, data: Any) -> Callable[[int], Any]:
+        method = SVI(model, AutoNormal(model), peer.optim.Adam(0.01), Trace_ELBO())
+        update = jax.jit(lambda state: jax.lax.scan(lambda s, _: method.update(s, **data), state, length=NUM_STEPS))
+        return lambda seed: jax.block_until_ready(update(method.init(jax.random.key(seed), **data)))
+
+    return _scores(nuts, svi, seed, loop)
 
 
 def marginax(seed: int) -> Scores:
@@ -151,10 +161,11 @@ def marginax(seed: int) -> Scores:
     import marginax as mx
 
     mx.use_cores(NUM_CHAINS)
+    mx.Program(lambda: None), mx.infer.NUTS(), mx.infer.SVI()  # everything is imported
 
     def nuts(name: str, model: Any, data: Any, seed: int) -> Any:
         data = {key: np.asarray(value) for key, value in data.items()}
-        method = mx.infer.NUTS(NUM_WARMUP, NUM_SAMPLES)
+        method = mx.infer.NUTS(NUM_WARMUP, NUM_SAMPLES, target_acceptance=0.85)
         return mx.fit(mx.Program(model), data, method, num_chains=NUM_CHAINS, key=seed, progress=False).sites
 
     def svi(name: str, model: Any, data: Any, seed: int) -> float:
@@ -183,7 +194,7 @@ def main(arguments: list[str]) -> None:
     title = f"NUTS ({NUM_CHAINS} chains) and SVI ({NUM_STEPS} steps) on programs, medians of {options.repeats}"
     claims = []
     for name in ("logistic", "schools", "groups"):
-        mine = tuple(score for score in results["NumPyro"]["scores"][0] if score.startswith(name))
+        mine = tuple(score for score in results["marginax"]["scores"][0] if score.startswith(name))
         table(title, results, mine, console)
         for kind in ("", ", again"):
             score = f"{name}: NUTS ESS per second{kind}"

@@ -1,7 +1,8 @@
 """How programs are compiled, and that the second run of one finds it compiled: JAX's persistent cache.
 
 XLA's newer emitters of fused loops take half of the time that it compiles for CPUs, and what they give runs no faster
-here (`make bench NAME=compilation`): programs that are dear to compile go without them.
+here (`make bench NAME=compilation`): programs that are dear to compile go without them. What runs once on little data
+takes longer to optimise than to run: it is compiled as it stands.
 """
 
 import functools
@@ -23,34 +24,45 @@ MAX_BYTES = 2**30
 _FOLDER = "jax_compilation_cache_dir"
 _LEAST_SECONDS = 0.1  # of compilation: what is faster is not worth a file
 _QUICK = {"xla_cpu_use_fusion_emitters": False}
+_ONCE = {"xla_backend_optimization_level": 0}
+_LITTLE = 100_000  # numbers in all
 
 
-def compiled(function: Function, *, donate: Any = "none") -> Function:
-    """`eqx.filter_jit` for programs that are dear to compile; as a part of a larger program it follows that one."""
+def compiled(function: Function, *, donate: Any = "none", once: bool = False) -> Function:
+    """`eqx.filter_jit` for programs that are dear to compile; as a part of a larger program it follows that one.
+
+    Args:
+        function: to be compiled.
+        donate: as for `eqx.filter_jit`.
+        once: whether it runs once in a fit, so that it need not be fast where its arguments are small.
+    """
     jit: Any = functools.partial(eqx.filter_jit, function, donate=donate)
-    part, whole = jit(), None
+    part, whole = jit(), {}
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        nonlocal whole
         leaves = (jnp.array(1) + 1, *jax.tree.leaves((args, kwargs)))  # the sum is traced where everything is
         if any(isinstance(leaf, Tracer) for leaf in leaves):  # options are for whole programs
             return part(*args, **kwargs)
-        if whole is None:
-            whole = jit(compiler_options=_options())
-        return whole(*args, **kwargs)
+        as_it_stands = once and sum(jnp.size(leaf) for leaf in leaves if eqx.is_array(leaf)) <= _LITTLE
+        if as_it_stands not in whole:
+            whole[as_it_stands] = jit(compiler_options=_options(as_it_stands))
+        return whole[as_it_stands](*args, **kwargs)
 
     return call  # type: ignore[return-value]
 
 
 @functools.cache
-def _options() -> dict[str, bool] | None:
+def _options(as_it_stands: bool) -> dict[str, Any] | None:
     """Those that this version of XLA knows."""
-    try:
-        jax.jit(lambda x: x, compiler_options=_QUICK)(0)
-    except jax.errors.JaxRuntimeError:
-        return None
-    return _QUICK
+    known: dict[str, Any] = {}
+    for option in (_QUICK, _ONCE) if as_it_stands else (_QUICK,):
+        try:
+            jax.jit(lambda x: x, compiler_options=option)(0)
+        except jax.errors.JaxRuntimeError:
+            continue
+        known |= option
+    return known or None
 
 
 def use_compilation_cache() -> Path | None:

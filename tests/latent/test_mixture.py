@@ -125,7 +125,7 @@ def test_the_bound_of_one_component_is_the_evidence(structure):
         posterior = mx.fit(model, x, mx.infer.CoordinateAscent(3), key=0, progress=False)
         evidence = 0.0
         for i in range(len(x)):
-            seen = model.emissions.statistics(jnp.asarray(x[:i]), jnp.ones((i, 1)))
+            seen = model.emissions.statistics(jnp.asarray(x[:i]), jnp.ones((1, i)))
             belief = jax.tree.map(lambda leaf: np.asarray(leaf)[0] if leaf.ndim else float(leaf), _one(model, seen))
             grow = (belief["mean_precision"] + 1) / belief["mean_precision"]
             if structure in ("full", "tied"):
@@ -218,7 +218,7 @@ def test_divergence_is_that_of_draws_under_the_density(name):
         model, kind = FAMILIES[name]
         x = data_of(kind)
         model = adapted(model, x)
-        labels = jax.nn.one_hot(np.arange(len(x)) % 2, 2, dtype=float)
+        labels = jax.nn.one_hot(np.arange(len(x)) % 2, 2, axis=0, dtype=float)
         statistics = model._statistics(jnp.asarray(x), labels)
         belief = model.conjugate(statistics)
         draws = jax.vmap(lambda k: model.draw(belief, key=k))(jax.random.split(jax.random.key(0), 4000))

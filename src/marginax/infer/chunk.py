@@ -100,7 +100,7 @@ def spread_chains(states: PyTree, mesh: Mesh | None) -> PyTree:
     return jax.tree.map(put, states)
 
 
-@partial(jax.jit, static_argnums=1)
+@partial(compiled, once=True)
 def chain_keys(key: PRNGKeyArray, num_chains: int) -> Key[Array, " chains"]:
     """One key for each chain."""
     return jax.vmap(lambda chain: jax.random.fold_in(key, chain))(jnp.arange(num_chains))
@@ -111,7 +111,7 @@ def data_key(key: PRNGKeyArray, phase: Array | int) -> PRNGKeyArray:
     return derive(key, phase, stream=_DATA)
 
 
-@compiled
+@partial(compiled, once=True)
 def start_chains(
     model: AbstractModel,
     method: AbstractMethod,
@@ -129,7 +129,7 @@ def start_chains(
     return jax.tree.map(_strongly_typed, jax.vmap(start)(params, keys))
 
 
-@eqx.filter_jit
+@partial(compiled, once=True)
 def start_elsewhere(
     model: AbstractModel,
     own: Params,
@@ -257,7 +257,7 @@ def _write(buffer: PyTree, values: PyTree, slot: Array) -> PyTree:
     return jax.tree.map(lambda b, v: jax.lax.dynamic_update_index_in_dim(b, v, slot, 0), buffer, values)
 
 
-@eqx.filter_jit
+@partial(compiled, once=True)
 def finite_chains(params: Params) -> Array:
     """Which chains have nothing but finite parameters."""
     flags = [jnp.all(jnp.isfinite(leaf.reshape(leaf.shape[0], -1)), axis=1) for leaf in jax.tree.leaves(params)]

@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ def fit(
         )
     model.check(source)
     model = model.adapted_to(source)
-    start = starting_points(model, model.init(source), init, num_chains, jax.random.fold_in(key, _STARTS))
+    start = starting_points(model, model.init(source), init, num_chains, key)
     run = Run(model, method, source, tuple(bound), key, num_chains, start, chunk_size=chunk_size)
     run.num_retries = MOST_RETRIES if init is None else 0
     if directory is None:
@@ -227,9 +228,10 @@ def starting_points(model: AbstractModel, params: Params, init: Any, num_chains:
     return model.start_at(init, params, num_chains)
 
 
-@compiled
+@partial(compiled, once=True)
 def _fresh_starts(model: AbstractModel, params: Params, num_chains: int, key: PRNGKeyArray) -> Params:
-    others = jax.vmap(lambda k: model.reinitialise(params, key=k))(jax.random.split(key, num_chains))
+    keys = jax.random.split(jax.random.fold_in(key, _STARTS), num_chains)
+    others = jax.vmap(lambda k: model.reinitialise(params, key=k))(keys)
     own = jnp.arange(num_chains) == 0
 
     def first_is_own(fresh: Any, given: Any) -> Any:

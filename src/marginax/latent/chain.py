@@ -12,63 +12,74 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 
 class Chain(NamedTuple):
-    """Log weights of paths of one sequence: of the first state, of pairs, and of states given what is observed."""
+    """Log weights of paths: of the first state, of pairs, and of states given what is observed.
+
+    Of one sequence, or of many along the last axis, where a step of all of them is one product with the transitions.
+    """
 
     log_initial: Float[Array, " k"]
     log_transition: Float[Array, "k k"]
-    log_observed: Float[Array, "t k"]
-    length: Int[Array, ""]
+    log_observed: Float[Array, "t k *sequences"]
+    length: Int[Array, "*sequences"]
+
+    @property
+    def inside(self) -> Bool[Array, "t *sequences"]:
+        """Whether a step is before the end of its sequence."""
+        steps = jnp.arange(len(self.log_observed))
+        return steps.reshape(-1, *[1] * self.length.ndim) < self.length
 
 
 class Smoothed(NamedTuple):
-    """What is known of the states of a sequence, given all of it: log total weight, states, and summed pairs."""
+    """What is known of the states given whole sequences: log total weights, states, and pairs, summed over all."""
 
-    log_total: Float[Array, ""]
-    states: Float[Array, "t k"]
+    log_total: Float[Array, "*sequences"]
+    states: Float[Array, "t k *sequences"]
     pairs: Float[Array, "k k"]
 
 
 def smooth(chain: Chain) -> Smoothed:
-    """Forward and backward.
+    """Forward and backward, in one loop from both ends.
 
     >>> even = jnp.log(jnp.full((2, 2), 0.5))
     >>> chain = Chain(even[0], even, jnp.log(jnp.array([[0.9, 0.1], [0.5, 0.5]])), jnp.asarray(2))
     >>> smooth(chain).states.round(2).tolist()
     [[0.90, 0.10], [0.50, 0.50]]
     """
-    log_total, filtered, observed = _forward(chain)
-    transition = jnp.exp(chain.log_transition)
-    steps = jnp.arange(len(observed))
+    observed, transition, inside = _Observed.of(chain), jnp.exp(chain.log_transition), chain.inside
+    first, last = observed.first(chain), jnp.ones_like(observed.weights[0])
 
-    def back(carry: tuple, at: tuple) -> tuple[tuple, Array]:
-        after, pairs = carry
-        step, now, seen_next = at
-        weight = seen_next * after
-        message = transition @ weight
-        joint = now[:, None] * transition * weight
-        inside = step + 1 < chain.length
-        pairs = pairs + jnp.where(inside, joint / jnp.maximum(jnp.sum(joint), _TINY), 0.0)
-        after = jnp.where(inside, message / jnp.maximum(jnp.sum(message), _TINY), after)
-        both = now * after
-        return (after, pairs), both / jnp.maximum(jnp.sum(both), _TINY)
+    def step(carry: tuple[Array, Array], at: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], tuple]:
+        (before, after), (seen, seen_after, is_inside) = carry, at
+        before = _forward_step(transition, before, seen)
+        weight = after * seen_after
+        after = jnp.where(is_inside, _times(transition, weight) / _positive(jnp.sum(weight, 0)), 1.0)
+        return (before, after), (before, after)
 
-    start = jnp.ones_like(filtered[0]), jnp.zeros_like(transition)
-    seen_next = jnp.concatenate([observed[1:], jnp.ones_like(observed[:1])])
-    (_, pairs), states = jax.lax.scan(back, start, (steps, filtered, seen_next), reverse=True)
-    return Smoothed(log_total, jnp.where((steps < chain.length)[:, None], states, 0.0), pairs)
+    seen = observed.weights[1:]
+    _, (forward, backward) = jax.lax.scan(step, (first, last), (seen, seen[::-1], inside[1:][::-1]))
+    forward = jnp.concatenate([first[None], forward])
+    backward = jnp.concatenate([backward[::-1], last[None]])
+    both = forward * backward
+    states = jnp.where(inside[:, None], both / _positive(jnp.sum(both, 1, keepdims=True)), 0.0)
+
+    weight = seen * backward[1:]
+    totals = jnp.sum(forward[:-1] * jax.vmap(_times, (None, 0))(transition, weight), 1, keepdims=True)
+    scaled = jnp.where(inside[1:, None], forward[:-1] / _positive(totals), 0.0)
+    pairs = transition * jnp.einsum("tj...,tk...->jk", scaled, weight)
+    return Smoothed(_log_total(chain, observed, forward), states, pairs)
 
 
-def log_total(chain: Chain) -> Float[Array, ""]:
+def log_total(chain: Chain) -> Float[Array, "*sequences"]:
     """Log of the summed weight of all paths."""
-    return _forward(chain)[0]
+    return _log_total(chain, *_forward(chain))
 
 
 def most_probable(chain: Chain) -> Int[Array, " t"]:
-    """The path of largest weight (Viterbi, 1967); past the length, its last state."""
+    """The path of largest weight of one sequence (Viterbi, 1967); past the length, its last state."""
     steps = jnp.arange(len(chain.log_observed))
 
     def forward(best: Array, at: tuple) -> tuple[Array, Array]:
@@ -90,8 +101,8 @@ def most_probable(chain: Chain) -> Int[Array, " t"]:
 
 
 def draw_path(chain: Chain, *, key: PRNGKeyArray) -> Int[Array, " t"]:
-    """A path drawn by its weight: filter forward, draw backward; past the length, its last state."""
-    _, filtered, _ = _forward(chain)
+    """A path of one sequence drawn by its weight: filter forward, draw backward; past the length, its last state."""
+    _, filtered = _forward(chain)
     steps = jnp.arange(len(filtered))
     keys = jax.random.split(key, len(filtered))
 
@@ -106,25 +117,59 @@ def draw_path(chain: Chain, *, key: PRNGKeyArray) -> Int[Array, " t"]:
     return jnp.where(steps < chain.length, path, last)
 
 
+class _Observed(NamedTuple):
+    """Weights of what is observed, the largest at each step being one, and its logarithm."""
+
+    weights: Float[Array, "t k *sequences"]
+    log_largest: Float[Array, "t *sequences"]
+
+    @classmethod
+    def of(cls, chain: Chain) -> "_Observed":
+        largest = jnp.max(chain.log_observed, axis=1)
+        return cls(jnp.exp(chain.log_observed - largest[:, None]), largest)
+
+    def first(self, chain: Chain) -> Float[Array, "k *sequences"]:
+        """The forward message of the first step."""
+        initial = jnp.exp(chain.log_initial - jnp.max(chain.log_initial))
+        return initial.reshape(-1, *[1] * chain.length.ndim) * self.weights[0]
+
+
+def _forward(chain: Chain) -> tuple[_Observed, Float[Array, "t k *sequences"]]:
+    """Weights of what is observed, and forward messages, which sum to what their step adds to the total."""
+    observed, transition = _Observed.of(chain), jnp.exp(chain.log_transition)
+
+    def step(before: Array, seen: Array) -> tuple[Array, Array]:
+        now = _forward_step(transition, before, seen)
+        return now, now
+
+    first = observed.first(chain)
+    _, forward = jax.lax.scan(step, first, observed.weights[1:])
+    return observed, jnp.concatenate([first[None], forward])
+
+
+def _forward_step(transition: Float[Array, "k k"], before: Array, seen: Array) -> Array:
+    return _times(transition.T, before) / _positive(jnp.sum(before, 0)) * seen
+
+
+def _log_total(
+    chain: Chain, observed: _Observed, forward: Float[Array, "t k *sequences"]
+) -> Float[Array, "*sequences"]:
+    logs = jnp.log(jnp.sum(forward, 1)) + observed.log_largest
+    return jnp.max(chain.log_initial) + jnp.sum(jnp.where(chain.inside, logs, 0.0), 0)
+
+
+def _times(matrix: Float[Array, "k k"], states: Float[Array, "k *sequences"]) -> Float[Array, "k *sequences"]:
+    """A product by sums, which become one loop with what is around them where there are few states."""
+    if len(matrix) > _FEW_STATES:
+        return jnp.tensordot(matrix, states, 1)
+    return jnp.sum(matrix.reshape(*matrix.shape, *[1] * (states.ndim - 1)) * states, 1)
+
+
+_FEW_STATES = 16
+
+
+def _positive(total: Array) -> Array:
+    return jnp.maximum(total, _TINY)
+
+
 _TINY = 1e-37
-
-
-def _forward(chain: Chain) -> tuple[Array, Array, Array]:
-    """Log total weight, filtered states, and weights of what is observed, the largest at each step being one."""
-    most = jnp.max(chain.log_observed, axis=1, keepdims=True)
-    observed = jnp.exp(chain.log_observed - most)
-    transition = jnp.exp(chain.log_transition)
-    steps = jnp.arange(len(observed))
-
-    def step(before: Array, at: tuple) -> tuple[Array, tuple[Array, Array]]:
-        index, seen = at
-        inside = index < chain.length
-        now = jnp.where(index == 0, before, before @ transition) * seen
-        total = jnp.where(inside, jnp.sum(now), 1.0)
-        now = jnp.where(inside, now / total, before)
-        return now, (now, jnp.log(total))
-
-    shift = jnp.max(chain.log_initial)
-    _, (filtered, totals) = jax.lax.scan(step, jnp.exp(chain.log_initial - shift), (steps, observed))
-    inside = steps < chain.length
-    return shift + jnp.sum(totals) + jnp.sum(jnp.where(inside, most[:, 0], 0.0)), filtered, observed

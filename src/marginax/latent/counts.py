@@ -46,14 +46,14 @@ class Poissons(AbstractEmissions):
             self.concentration, jnp.asarray(self.concentration / mean, jax.dtypes.canonicalize_dtype(float))
         )
 
-    def log_density(self, natural: dict[str, Array], x: Array) -> Float[Array, "n k"]:
+    def log_density(self, natural: dict[str, Array], x: Array) -> Float[Array, "k n"]:
         x = jnp.asarray(x, natural["logs"].dtype)
-        return x @ natural["logs"].T - jnp.sum(natural["rates"], -1) - jnp.sum(gammaln(x + 1.0), -1, keepdims=True)
+        return natural["logs"] @ x.T - jnp.sum(natural["rates"], -1)[:, None] - jnp.sum(gammaln(x + 1.0), -1)
 
-    def statistics(self, x: Array, weights: Float[Array, "n k"]) -> dict[str, Array]:
-        return {"count": jnp.sum(weights, 0), "total": weights.T @ jnp.asarray(x, weights.dtype)}
+    def statistics(self, x: Array, weights: Float[Array, "k n"]) -> dict[str, Array]:
+        return {"count": jnp.sum(weights, 1), "total": weights @ jnp.asarray(x, weights.dtype)}
 
-    def seed(self, x: Array, num: int, *, key: PRNGKeyArray) -> Float[Array, "n k"]:
+    def seed(self, x: Array, num: int, *, key: PRNGKeyArray) -> Float[Array, "k n"]:
         return cluster(jnp.sqrt(jnp.asarray(x, jax.dtypes.canonicalize_dtype(float))), num, key=key)
 
     def simulate(self, params: Float[Array, "k d"], labels: Int[Array, " n"], *, key: PRNGKeyArray) -> Array:
@@ -133,18 +133,18 @@ class Categoricals(AbstractEmissions):
             return self
         return Categoricals(max(int(np.max(x)) + 1, 2), self.concentration)
 
-    def log_density(self, natural: Float[Array, "k c"], x: Array) -> Float[Array, "n k"]:
-        return natural.T[x]
+    def log_density(self, natural: Float[Array, "k c"], x: Array) -> Float[Array, "k n"]:
+        return natural[:, x]
 
-    def statistics(self, x: Array, weights: Float[Array, "n k"]) -> Float[Array, "k c"]:
+    def statistics(self, x: Array, weights: Float[Array, "k n"]) -> Float[Array, "k c"]:
         assert self.num_classes is not None
-        return weights.T @ jax.nn.one_hot(x, self.num_classes, dtype=weights.dtype)
+        return weights @ jax.nn.one_hot(x, self.num_classes, dtype=weights.dtype)
 
-    def seed(self, x: Array, num: int, *, key: PRNGKeyArray) -> Float[Array, "n k"]:
+    def seed(self, x: Array, num: int, *, key: PRNGKeyArray) -> Float[Array, "k n"]:
         """Every class leans towards components of its own."""
         assert self.num_classes is not None
         leaning = jax.random.dirichlet(key, jnp.full(num, 0.5), (self.num_classes,))
-        return leaning[x]
+        return leaning.T[:, x]
 
     def simulate(self, params: Float[Array, "k m"], labels: Int[Array, " n"], *, key: PRNGKeyArray) -> Array:
         return jax.random.categorical(key, self.natural(params)[labels])

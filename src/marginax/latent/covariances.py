@@ -22,7 +22,7 @@ class AbstractStructure(eqx.Module):
     """Full, tied, diagonal or spherical."""
 
     @abc.abstractmethod
-    def scatter(self, x: Float[Array, "n d"], weights: Float[Array, "n k"]) -> Array:
+    def scatter(self, x: Float[Array, "n d"], weights: Float[Array, "k n"]) -> Array:
         """Weighted sum of squares about zero."""
 
     @abc.abstractmethod
@@ -34,7 +34,7 @@ class AbstractStructure(eqx.Module):
         """One covariance of data in the shape of the scatter of a single component."""
 
     @abc.abstractmethod
-    def square_distance(self, x: Float[Array, "n d"], means: Float[Array, "k d"], root: Array) -> Float[Array, "n k"]:
+    def square_distance(self, x: Float[Array, "n d"], means: Float[Array, "k d"], root: Array) -> Float[Array, "k n"]:
         """Of points from means, in units of the components."""
 
     @abc.abstractmethod
@@ -150,32 +150,39 @@ class _Matrices(AbstractStructure):
 class Full(_Matrices):
     """A precision matrix for every component."""
 
-    def scatter(self, x: Float[Array, "n d"], weights: Float[Array, "n k"]) -> Array:
-        (num, size), parts = x.shape, weights.shape[1]
-        weighted = (weights[:, :, None] * x[:, None, :]).reshape(num, parts * size)
-        return (weighted.T @ x).reshape(parts, size, size)
+    def scatter(self, x: Float[Array, "n d"], weights: Float[Array, "k n"]) -> Array:
+        (num, size), parts = x.shape, len(weights)
+        if size < 2 * parts:  # squares of all pairs of axes are fewer than weighted points
+            rows, columns = jnp.tril_indices(size)
+            pair = jnp.zeros((size, size), int).at[rows, columns].set(jnp.arange(len(rows)))
+            return (weights @ (x.T[rows] * x.T[columns]).T)[:, jnp.maximum(pair, pair.T)]
+        return ((weights[:, None, :] * x.T).reshape(parts * size, num) @ x).reshape(parts, size, size)
 
     def num_squares(self, counts: Float[Array, " k"], size: int) -> Array:
         return counts
 
-    def square_distance(self, x: Float[Array, "n d"], means: Float[Array, "k d"], root: Array) -> Float[Array, "n k"]:
-        num, size = means.shape
-        flat = jnp.swapaxes(root, 0, 1).reshape(size, -1)
-        away = (x @ flat - self.scaled(root, means).reshape(-1)).reshape(len(x), num, size)
-        return jnp.sum(away**2, -1)
+    def square_distance(self, x: Float[Array, "n d"], means: Float[Array, "k d"], root: Array) -> Float[Array, "k n"]:
+        points, centres = x.T, self.scaled(root, means)
+
+        def add(so_far: Array, axis: tuple[Array, Array]) -> tuple[Array, None]:
+            root, centre = axis
+            return so_far + (root @ points - centre[:, None]) ** 2, None
+
+        start = jnp.zeros((len(means), len(x)), jnp.result_type(x, means))
+        return jax.lax.scan(add, start, (jnp.moveaxis(root, -1, 0), centres.T))[0]
 
 
 @register("latent/tied")
 class Tied(_Matrices):
     """One precision matrix for all components."""
 
-    def scatter(self, x: Float[Array, "n d"], weights: Float[Array, "n k"]) -> Array:
-        return (jnp.sum(weights, 1)[:, None] * x).T @ x
+    def scatter(self, x: Float[Array, "n d"], weights: Float[Array, "k n"]) -> Array:
+        return (jnp.sum(weights, 0)[:, None] * x).T @ x
 
     def num_squares(self, counts: Float[Array, " k"], size: int) -> Array:
         return jnp.sum(counts)
 
-    def square_distance(self, x: Float[Array, "n d"], means: Float[Array, "k d"], root: Array) -> Float[Array, "n k"]:
+    def square_distance(self, x: Float[Array, "n d"], means: Float[Array, "k d"], root: Array) -> Float[Array, "k n"]:
         return _square_distance(x @ root, means @ root)
 
 
@@ -229,16 +236,16 @@ class Diagonal(_Numbers):
     def reduced(self, covariance: Float[Array, "d d"]) -> Array:
         return jnp.diagonal(covariance)
 
-    def scatter(self, x: Float[Array, "n d"], weights: Float[Array, "n k"]) -> Array:
-        return weights.T @ x**2
+    def scatter(self, x: Float[Array, "n d"], weights: Float[Array, "k n"]) -> Array:
+        return weights @ x**2
 
     def num_squares(self, counts: Float[Array, " k"], size: int) -> Array:
         return counts
 
-    def square_distance(self, x: Float[Array, "n d"], means: Float[Array, "k d"], root: Array) -> Float[Array, "n k"]:
+    def square_distance(self, x: Float[Array, "n d"], means: Float[Array, "k d"], root: Array) -> Float[Array, "k n"]:
         precision = root**2
         own = jnp.sum(precision * means**2, -1)
-        return jnp.maximum(x**2 @ precision.T - 2.0 * x @ (precision * means).T + own, 0.0)
+        return jnp.maximum(precision @ (x**2).T - 2.0 * (precision * means) @ x.T + own[:, None], 0.0)
 
     def _by_axis(self, root: Array) -> Array:
         return root
@@ -257,14 +264,14 @@ class Spherical(_Numbers):
     def reduced(self, covariance: Float[Array, "d d"]) -> Array:
         return jnp.mean(jnp.diagonal(covariance))
 
-    def scatter(self, x: Float[Array, "n d"], weights: Float[Array, "n k"]) -> Array:
-        return weights.T @ jnp.sum(x**2, 1)
+    def scatter(self, x: Float[Array, "n d"], weights: Float[Array, "k n"]) -> Array:
+        return weights @ jnp.sum(x**2, 1)
 
     def num_squares(self, counts: Float[Array, " k"], size: int) -> Array:
         return size * counts
 
-    def square_distance(self, x: Float[Array, "n d"], means: Float[Array, "k d"], root: Array) -> Float[Array, "n k"]:
-        return root**2 * _square_distance(x, means)
+    def square_distance(self, x: Float[Array, "n d"], means: Float[Array, "k d"], root: Array) -> Float[Array, "k n"]:
+        return root[:, None] ** 2 * _square_distance(x, means)
 
     def _by_axis(self, root: Array) -> Array:
         return root[:, None]
@@ -306,6 +313,6 @@ def _wishart_constant(dof: Array, scatter: Array) -> Array:
     return half * (jnp.linalg.slogdet(scatter)[1] - size * jnp.log(2.0)) - multigammaln(half, size)
 
 
-def _square_distance(x: Float[Array, "n d"], means: Float[Array, "k d"]) -> Float[Array, "n k"]:
-    square = jnp.sum(x**2, 1)[:, None] + jnp.sum(means**2, 1) - 2.0 * x @ means.T
+def _square_distance(x: Float[Array, "n d"], means: Float[Array, "k d"]) -> Float[Array, "k n"]:
+    square = jnp.sum(x**2, 1) + jnp.sum(means**2, 1)[:, None] - 2.0 * means @ x.T
     return jnp.maximum(square, 0.0)

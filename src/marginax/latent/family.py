@@ -65,15 +65,19 @@ class AbstractEmissions(AbstractFamily):
         """With a prior of the scale of the data, where none was given."""
 
     @abc.abstractmethod
-    def log_density(self, natural: Natural, x: Array) -> Float[Array, "n k"]:
-        """(Expected) log density of every observation in every component."""
+    def log_density(self, natural: Natural, x: Array) -> Float[Array, "k n"]:
+        """(Expected) log density of every observation in every component.
+
+        Observations lie along the last axis here and in all weights, where they are next to each other: a step of EM
+        for 20,000 points in three dimensions took 3.6 ms the other way round, and takes 1.4.
+        """
 
     @abc.abstractmethod
-    def statistics(self, x: Array, weights: Float[Array, "n k"]) -> Statistics:
+    def statistics(self, x: Array, weights: Float[Array, "k n"]) -> Statistics:
         """Sums over observations that are in a component with these weights."""
 
     @abc.abstractmethod
-    def seed(self, x: Array, num: int, *, key: PRNGKeyArray) -> Float[Array, "n k"]:
+    def seed(self, x: Array, num: int, *, key: PRNGKeyArray) -> Float[Array, "k n"]:
         """A first guess at the weights."""
 
     @abc.abstractmethod

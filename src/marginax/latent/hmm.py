@@ -26,6 +26,7 @@ from marginax.latent.simplex import Dirichlet
 from marginax.model.abstract import Params
 from marginax.model.conjugate import AbstractConjugate, Expected, naturals
 
+_ONE = Chain(None, None, -1, 0)  # type: ignore[arg-type]  # axes of sequences
 _MOST_SEQUENCES = 1000  # that default priors and first guesses look at
 
 
@@ -80,14 +81,15 @@ class HMMQueries(AbstractQueries):
 
 @eqx.filter_jit
 def _paths(model: "HMM", params: Params, rows: PyTree) -> Array:
-    return jax.vmap(most_probable)(model.chains(model.natural(params), rows))
+    return jax.vmap(most_probable, (_ONE,))(model.chains(model.natural(params), rows))
 
 
 @eqx.filter_jit
 def _drawn_paths(model: "HMM", params: Params, rows: PyTree, keys: KeyOf[Array, " num"]) -> Array:
     def draw(pair: tuple[Params, PRNGKeyArray]) -> Array:
         chains = model.chains(model.natural(pair[0]), rows)
-        return jax.vmap(lambda chain, key: draw_path(chain, key=key))(chains, jax.random.split(pair[1], len(chains[2])))
+        keys = jax.random.split(pair[1], len(chains.length))
+        return jax.vmap(lambda chain, key: draw_path(chain, key=key), (_ONE, 0))(chains, keys)
 
     return jax.lax.map(draw, (jax.tree.map(jnp.asarray, params), keys))
 
@@ -169,10 +171,9 @@ class HMM(AbstractConjugate):
     def seed(self, batch: Batch, *, key: PRNGKeyArray) -> PyTree:
         """Steps are assigned as if they had no order; states that follow each other are counted."""
         x, mask = self._steps(batch.data)
-        weights = self.emissions.seed(x, self.num_states, key=key) * mask[:, None]
-        states = weights.reshape(*batch.data["mask"].shape, self.num_states)
-        pairs = jnp.einsum("bti,btj->ij", states[:, :-1], states[:, 1:])
-        return self._statistics(x, jnp.sum(states[:, 0], 0), pairs, weights)
+        weights = self.emissions.seed(x, self.num_states, key=key).reshape(-1, *mask.shape)
+        states = jnp.swapaxes(weights, 0, 1) * mask[:, None]
+        return self._statistics(x, mask, states, jnp.einsum("tib,tjb->ij", states[:-1], states[1:]))
 
     # ---- the density
 
@@ -184,21 +185,20 @@ class HMM(AbstractConjugate):
         return sum((family.log_prior(params[name]) for name, family in self._families.items()), start=jnp.zeros(()))
 
     def log_likelihood(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, " b"]:
-        return jax.vmap(log_total)(self.chains(self.natural(params), batch.data))
+        return log_total(self.chains(self.natural(params), batch.data))
 
     def chains(self, natural: PyTree, rows: PyTree) -> Chain:
-        """Log weights of paths, for every sequence."""
+        """Log weights of paths, for all sequences."""
         x, mask = self._steps(rows)
-        logs = jnp.where(mask[:, None] > 0, self.emissions.log_density(natural["emissions"], x), 0.0)
-        logs = logs.reshape(*rows["mask"].shape, self.num_states)
-        num = len(logs)
-        initial = jnp.broadcast_to(natural["initial"], (num, self.num_states))
-        transitions = jnp.broadcast_to(natural["transitions"], (num, self.num_states, self.num_states))
-        return Chain(initial, transitions, logs, rows["length"])
+        steps = x.reshape(*mask.shape, *x.shape[1:])
+        logs = jax.vmap(lambda x: self.emissions.log_density(natural["emissions"], x))(steps)
+        return Chain(
+            natural["initial"], natural["transitions"], jnp.where(mask[:, None] > 0, logs, 0.0), rows["length"]
+        )
 
     def smoothed(self, natural: PyTree, rows: PyTree) -> Float[Array, "b t k"]:
         """Probabilities of states given whole sequences."""
-        return jax.vmap(smooth)(self.chains(natural, rows)).states
+        return jnp.moveaxis(smooth(self.chains(natural, rows)).states, -1, 0)
 
     def simulate(self, params: Params, num_steps: int, *, key: PRNGKeyArray) -> tuple[Array, Array]:
         """States, and observations."""
@@ -212,25 +212,27 @@ class HMM(AbstractConjugate):
         _, states = jax.lax.scan(move, first, jax.random.split(for_states, num_steps))
         return states, self.emissions.simulate(params["emissions"], states, key=for_data)
 
-    def _steps(self, rows: PyTree) -> tuple[Array, Float[Array, " n"]]:
-        """All steps of all sequences in a row, and whether each is observed."""
-        real = jax.dtypes.canonicalize_dtype(float)
-        x = rows["x"].reshape(-1, *rows["x"].shape[2:])
-        return x, jnp.asarray(rows["mask"], real).reshape(-1)
+    def _steps(self, rows: PyTree) -> tuple[Array, Float[Array, "t b"]]:
+        """All that is seen in a row, the first steps of all sequences first, and whether each is observed."""
+        x = jnp.swapaxes(rows["x"], 0, 1)
+        return x.reshape(-1, *x.shape[2:]), jnp.asarray(rows["mask"].T, jax.dtypes.canonicalize_dtype(float))
 
-    def _statistics(self, x: Array, first: Array, pairs: Array, weights: Float[Array, "n k"]) -> PyTree:
-        return {"initial": first, "transitions": pairs, "emissions": self.emissions.statistics(x, weights)}
+    def _statistics(
+        self, x: Array, mask: Float[Array, "t b"], states: Float[Array, "t k b"], pairs: Float[Array, "k k"]
+    ) -> PyTree:
+        weights = jnp.swapaxes(states * mask[:, None], 0, 1).reshape(self.num_states, -1)
+        emissions = self.emissions.statistics(x, weights)
+        return {"initial": jnp.sum(states[0], 1), "transitions": pairs, "emissions": emissions}
 
     # ---- closed form
 
     def expect(self, natural: PyTree, batch: Batch) -> Expected:
         chains = self.chains(natural, batch.data)
-        smoothed = jax.vmap(smooth)(chains)
+        smoothed = smooth(chains)
         x, mask = self._steps(batch.data)
-        weights = smoothed.states.reshape(-1, self.num_states) * mask[:, None]
-        reconstruction = jnp.sum(weights * chains.log_observed.reshape(weights.shape))
+        reconstruction = jnp.sum(smoothed.states * chains.log_observed)
         complexity = reconstruction - jnp.sum(smoothed.log_total)
-        statistics = self._statistics(x, jnp.sum(smoothed.states[:, 0], 0), jnp.sum(smoothed.pairs, 0), weights)
+        statistics = self._statistics(x, mask, smoothed.states, smoothed.pairs)
         return Expected(statistics, reconstruction, complexity)
 
     def natural(self, params: Params) -> PyTree:

@@ -153,11 +153,11 @@ class Mixture(AbstractConjugate):
         return self.weights_prior.log_prior(params["weights"]) + self.emissions.log_prior(params["emissions"])
 
     def log_likelihood(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, " b"]:
-        return logsumexp(sum(self._logs(self.natural(params), batch.data)), axis=1)
+        return logsumexp(sum(self._logs(self.natural(params), batch.data)), axis=0)
 
     def assign(self, natural: PyTree, x: Array) -> Float[Array, "n k"]:
         """Responsibilities."""
-        return jax.nn.softmax(sum(self._logs(natural, x)), axis=1)
+        return jax.nn.softmax(sum(self._logs(natural, x)), axis=0).T
 
     def simulate(self, params: Params, num: int, *, key: PRNGKeyArray) -> tuple[Array, Array]:
         """Labels, and observations."""
@@ -167,10 +167,10 @@ class Mixture(AbstractConjugate):
         return labels, self.emissions.simulate(params["emissions"], labels, key=for_data)
 
     def _logs(self, natural: PyTree, x: Array) -> tuple[Array, Array]:
-        return natural["weights"], self.emissions.log_density(natural["emissions"], x)
+        return natural["weights"][:, None], self.emissions.log_density(natural["emissions"], x)
 
-    def _statistics(self, x: Array, weights: Float[Array, "n k"]) -> PyTree:
-        return {"weights": jnp.sum(weights, 0), "emissions": self.emissions.statistics(x, weights)}
+    def _statistics(self, x: Array, weights: Float[Array, "k n"]) -> PyTree:
+        return {"weights": jnp.sum(weights, 1), "emissions": self.emissions.statistics(x, weights)}
 
     # ---- closed form
 
@@ -178,10 +178,10 @@ class Mixture(AbstractConjugate):
         def block(x: Array, counted: Float[Array, " b"]) -> Expected:
             prior, density = self._logs(natural, x)
             joint = prior + density
-            evidence = logsumexp(joint, axis=1, keepdims=True)
-            weights = counted[:, None] * jnp.exp(joint - evidence)
+            evidence = logsumexp(joint, axis=0)
+            weights = counted * jnp.exp(joint - evidence)
             reconstruction = jnp.sum(weights * density)
-            complexity = reconstruction - jnp.sum(counted * evidence[:, 0])
+            complexity = reconstruction - jnp.sum(counted * evidence)
             return Expected(self._statistics(x, weights), reconstruction, complexity)
 
         return sum_of_blocks(block, batch.data)

@@ -85,17 +85,17 @@ class Normals(AbstractEmissions):
         prior = NormalWishart(jnp.asarray(x.mean(0), real), scatter, 1.0, float(x.shape[1]))
         return Normals(self.covariance, prior, self.floor)
 
-    def seed(self, x: Array, num: int, *, key: PRNGKeyArray) -> Float[Array, "n k"]:
+    def seed(self, x: Array, num: int, *, key: PRNGKeyArray) -> Float[Array, "k n"]:
         away = self._centred(x)
         return cluster(away / jnp.maximum(jnp.std(away, axis=0), 1e-30), num, key=key)
 
-    def log_density(self, natural: dict[str, Array], x: Array) -> Float[Array, "n k"]:
+    def log_density(self, natural: dict[str, Array], x: Array) -> Float[Array, "k n"]:
         square = self.covariance.square_distance(self._centred(x), natural["means"], natural["root"])
-        return natural["offset"] - 0.5 * square
+        return natural["offset"][:, None] - 0.5 * square
 
-    def statistics(self, x: Array, weights: Float[Array, "n k"]) -> dict[str, Array]:
+    def statistics(self, x: Array, weights: Float[Array, "k n"]) -> dict[str, Array]:
         x = self._centred(x)
-        return {"count": jnp.sum(weights, 0), "total": weights.T @ x, "scatter": self.covariance.scatter(x, weights)}
+        return {"count": jnp.sum(weights, 1), "total": weights @ x, "scatter": self.covariance.scatter(x, weights)}
 
     def simulate(self, params: dict[str, Array], labels: Int[Array, " n"], *, key: PRNGKeyArray) -> Float[Array, "n d"]:
         size = params["means"].shape[1]

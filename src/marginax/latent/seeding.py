@@ -8,11 +8,11 @@ _MOST_ROWS = 4096
 _NUM_SWEEPS = 10
 
 
-def cluster(x: Float[Array, "n d"], num: int, *, key: PRNGKeyArray) -> Float[Array, "n k"]:
+def cluster(x: Float[Array, "n d"], num: int, *, key: PRNGKeyArray) -> Float[Array, "k n"]:
     """One-hot clusters of points; centres are found on at most 4,096 of them.
 
     >>> clusters = cluster(jnp.array([[0.0], [0.1], [9.0]]), 2, key=jax.random.key(0))
-    >>> bool((clusters[0] == clusters[1]).all()), bool((clusters[0] == clusters[2]).all())
+    >>> bool((clusters[:, 0] == clusters[:, 1]).all()), bool((clusters[:, 0] == clusters[:, 2]).all())
     (True, False)
     """
     for_rows, for_starts = jax.random.split(key)
@@ -21,8 +21,8 @@ def cluster(x: Float[Array, "n d"], num: int, *, key: PRNGKeyArray) -> Float[Arr
 
     def sweep(centres: Array, _: None) -> tuple[Array, None]:
         members = _nearest(rows, centres)
-        counts = jnp.sum(members, 0)[:, None]
-        return jnp.where(counts > 0, members.T @ rows / jnp.maximum(counts, 1.0), centres), None
+        counts = jnp.sum(members, 1)[:, None]
+        return jnp.where(counts > 0, members @ rows / jnp.maximum(counts, 1.0), centres), None
 
     centres, _ = jax.lax.scan(sweep, centres, None, length=_NUM_SWEEPS)
     return _nearest(x, centres)
@@ -40,6 +40,6 @@ def _far_apart(x: Float[Array, "n d"], num: int, key: PRNGKeyArray) -> Float[Arr
     return jnp.concatenate([first[None], others])
 
 
-def _nearest(x: Float[Array, "n d"], centres: Float[Array, "k d"]) -> Float[Array, "n k"]:
-    square = jnp.sum(centres**2, 1) - 2.0 * x @ centres.T
-    return jax.nn.one_hot(jnp.argmin(square, 1), len(centres), dtype=x.dtype)
+def _nearest(x: Float[Array, "n d"], centres: Float[Array, "k d"]) -> Float[Array, "k n"]:
+    square = jnp.sum(centres**2, 1)[:, None] - 2.0 * centres @ x.T
+    return jax.nn.one_hot(jnp.argmin(square, 0), len(centres), axis=0, dtype=x.dtype)

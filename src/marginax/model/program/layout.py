@@ -264,16 +264,15 @@ def _layout(program: "Program", arrays: Mapping[str, Any], found: Any, longer: A
         later = {site.name: site.shape for site in longer.of_kind("deterministic")}
         names = tuple(s.name for s in found.of_kind("deterministic") if s.name in names and later[s.name] == s.shape)
     bound = eqx.tree_at(lambda p: p.layout, program, layout, is_leaf=lambda node: node is None)
-    params = {name: jnp.zeros(shape) for name, shape in unknowns}
     shapes = {site.name: site.shape for site in found.of_kind("deterministic")}
 
     def prior_and_sites(arguments: Mapping[str, Any]) -> tuple[Array, dict[str, Array]]:
-        traced = bound.density(params, arguments)
+        traced = bound.density({name: jnp.zeros(shape) for name, shape in unknowns}, arguments)
         shown = {name: jnp.asarray(traced.sites[name]["value"]) for name in names if name in traced.sites}
         shown = {name: value for name, value in shown.items() if value.shape == shapes[name]}  # else of summed sites
         return sum(traced.prior.values(), jnp.zeros(())), shown
 
-    prior_sees_data, sites_see_data = depends_on_values(prior_and_sites, layout.placeholders())
+    prior_sees_data, sites_see_data = depends_on_values(prior_and_sites, jax.eval_shape(layout.placeholders))
     free = tuple(name for name in names if not sites_see_data.get(name, True))
     return replace(layout, sites=layout.sites + free, prior_sees_data=prior_sees_data)
 

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from marginax._compilation import compiled
 from marginax._extras import require
 from marginax._keys import Key, as_key
 from marginax.data import AbstractSource, Arrays, Batch, Rows
@@ -98,18 +100,22 @@ class Program(AbstractModel):
     def check(self, source: AbstractSource) -> None:
         """Observed values must be possible, and the density finite at some start."""
         num = min(_MOST_ROWS, source.spec.num_examples)
-        batch = Batch(source.examples(num), jnp.arange(num), num)
-        params = {name: jnp.zeros(shape) for name, shape in self.known.unknowns}  # at once, without a draw
+        batch = Batch(source.examples(num), jnp.asarray(np.arange(num)), num)
+        real = jax.dtypes.canonicalize_dtype(float)
+        params = {name: jnp.asarray(np.zeros(shape, real)) for name, shape in self.known.unknowns}  # without a draw
         impossible, blamed, finite = jax.tree.map(np.asarray, _look(self, params, batch))
         for name, rows in impossible.items():
             if rows.any():
                 where = f", the first in row {int(np.argwhere(rows)[0][0])}" if rows.ndim else ""
                 raise ValueError(f"site {name!r} observes values that its distribution cannot have{where}")
-        keys = jax.random.split(jax.random.key(0), _NUM_STARTS)
-        if not finite and not any(_look(self, self.reinitialise(params, key=key), batch)[2] for key in keys):
+        if not finite and not self._is_finite_elsewhere(params, batch):
             names = [name for name, is_bad in blamed.items() if is_bad]
             where = f": it is not at site {names[0]!r}" if names else ""
             raise ValueError(f"log density must be finite at one of {_NUM_STARTS + 1} starts{where}")
+
+    def _is_finite_elsewhere(self, params: Params, batch: Batch) -> bool:
+        keys = jax.random.split(jax.random.key(0), _NUM_STARTS)
+        return any(_look(self, self.reinitialise(params, key=key), batch)[2] for key in keys)
 
     @property
     def known(self) -> Layout:
@@ -257,14 +263,14 @@ def _unconstrained(program: Program, values: dict[str, Array], arguments: Mappin
     return require("marginax.model.program.sampling").unconstrained(program, values, arguments)
 
 
-@eqx.filter_jit
+@partial(compiled, once=True)
 def _medians(program: Program, key: PRNGKeyArray) -> Params:
     draw = require("marginax.model.program.sampling").draw_prior
     draws = jax.vmap(lambda k: draw(program, k))(jax.random.split(key, 15))
     return jax.tree.map(lambda leaf: jnp.nan_to_num(jnp.median(leaf, axis=0)), draws)
 
 
-@eqx.filter_jit
+@partial(compiled, once=True)
 def _look(program: Program, params: Params, batch: Batch) -> tuple[dict[str, Array], dict[str, Array], Array]:
     """Which observed values are impossible, which sites are not finite, and whether all together is."""
     arguments = program.arguments_of(batch.data)

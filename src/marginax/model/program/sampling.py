@@ -1,15 +1,17 @@
 """Draws of the sites of a program: from its prior, or given unknowns that were inferred."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array, PRNGKeyArray, PyTree, UInt32
 from numpyro.distributions.transforms import biject_to
 
+from marginax._compilation import compiled
 from marginax.data import Rows as DataRows
 from marginax.model.program.enumeration import sum_out
 from marginax.model.program.sites import (
@@ -193,20 +195,26 @@ def in_chunks(
     max_bytes: int = MAX_BYTES,
 ) -> PyTree:
     """A function of (unknowns, key, shared) at many draws, as many at a time as fit, gathered on the host."""
-    keys = jax.random.split(key, num)
     first = None if params is None else jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), params)
-    shapes = jax.eval_shape(function, first, keys[0], shared)
+    shapes = jax.eval_shape(function, first, key, shared)
     per_draw = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
     size = max(1, min(num, max_bytes // max(1, 4 * per_draw)))
     results = [np.empty((num, *leaf.shape), leaf.dtype) for leaf in jax.tree.leaves(shapes)]
-    compute = eqx.filter_jit(jax.vmap(function, in_axes=(None if params is None else 0, 0, None)))
+    every = jax.vmap(function, in_axes=(None if params is None else 0, 0, None))
+    words = np.asarray(_words_of_keys(key, num))  # rows of what is on the host are found without compiling
+    compute = eqx.filter_jit(lambda params, words, shared: every(params, jax.random.wrap_key_data(words), shared))
     for start in range(0, num, size):
         rows = np.minimum(np.arange(start, start + size), num - 1)  # the last chunk is filled up: one compilation
-        some = None if params is None else jax.tree.map(lambda leaf, at=rows: jnp.asarray(leaf[at]), params)
-        found = jax.tree.leaves(compute(some, keys[rows], shared))
+        some = None if params is None else jax.tree.map(lambda leaf, at=rows: np.asarray(leaf)[at], params)
+        found = jax.tree.leaves(compute(some, words[rows], shared))
         for result, values in zip(results, found, strict=True):
             result[start : start + size] = np.asarray(values)[: num - start]
     return jax.tree.unflatten(jax.tree.structure(shapes), results)
+
+
+@partial(compiled, once=True)
+def _words_of_keys(key: PRNGKeyArray, num: int) -> UInt32[Array, "num words"]:
+    return jax.random.key_data(jax.random.split(key, num))
 
 
 def _checked(name: str, fn: Any, value: Array) -> Array:
