@@ -149,6 +149,8 @@ class AbstractPosterior(eqx.Module):
         """Shapes and scaling of the data, or an error where they are not known or there are no inputs."""
         if hasattr(self.model, "prior_predictive"):
             raise TypeError("a program has arguments in place of inputs: use posterior.sample_predictive(arguments)")
+        if hasattr(self.model.queries, "condition"):
+            raise TypeError("predictions are given a few points: use posterior.condition((x, y)).predict(x_new)")
         if not hasattr(self.model, "predictive"):
             raise TypeError(
                 f"{type(self.model).__name__} says nothing about new data, so there is nothing to predict: "

@@ -35,6 +35,12 @@ from marginax.testing.recovery import (
 )
 from marginax.testing.scores import MomentScores, assert_moments_match, z_scores
 from marginax.testing.tanh import TanhNetwork, tanh_network
+from marginax.testing.tasks import (
+    gaussian_process_predictive,
+    gaussian_process_tasks,
+    periodic,
+    squared_exponential,
+)
 from marginax.testing.unknown_noise import LinearUnknownNoise, linear_regression_unknown_noise
 
 __all__ = [
@@ -64,11 +70,15 @@ __all__ = [
     "functions_and_fit",
     "gamma_poisson",
     "gaussian_mean",
+    "gaussian_process_predictive",
+    "gaussian_process_tasks",
     "linear_layer",
     "linear_regression",
     "linear_regression_unknown_noise",
     "logistic_regression",
+    "periodic",
     "simulation_based_calibration",
+    "squared_exponential",
     "tanh_network",
     "weights_and_fit",
     "z_scores",
