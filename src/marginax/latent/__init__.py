@@ -1,6 +1,8 @@
-"""Models with unobserved parts, whose updates are in closed form: mixtures and their relatives.
+"""Models with unobserved parts.
 
-They run under `mx.infer.EM` and `mx.infer.CoordinateAscent`, and through their density under every method.
+Mixtures and their relatives have updates in closed form: they run under `mx.infer.EM` and `mx.infer.CoordinateAscent`, and
+through their density under every method. Variational autoencoders have a bound for a density, and run under every method
+that needs no layers: `mx.infer.MAP`, `DeepEnsemble`, `VI`, `SGHMC`.
 """
 
 from marginax.latent.coins import BetaBinomial, DirichletMultinomial, GammaPoisson
@@ -14,28 +16,66 @@ from marginax.latent.pca import PCA
 from marginax.latent.regression import LinearRegression, LogisticRegression
 from marginax.latent.simplex import Dirichlet, StickBreaking
 from marginax.latent.sizes import SizeChoice, choose_size
+from marginax.latent.vae import (
+    ELBO,
+    IWAE,
+    MIWAE,
+    VAE,
+    ContinuousBernoulli,
+    CouplingFlow,
+    DiagonalNormal,
+    DoublyReparameterised,
+    FullNormal,
+    MixtureOfNormals,
+    Renyi,
+    Reparameterised,
+    SharedScale,
+    StandardNormal,
+    StickingTheLanding,
+    StraightThrough,
+    UniformClasses,
+    VampPrior,
+)
 
 __all__ = [
+    "ELBO",
     "HMM",
+    "IWAE",
     "LDA",
+    "MIWAE",
     "PCA",
+    "VAE",
     "BetaBinomial",
     "Categoricals",
+    "ContinuousBernoulli",
+    "CouplingFlow",
     "Diagonal",
+    "DiagonalNormal",
     "Dirichlet",
     "DirichletMultinomial",
+    "DoublyReparameterised",
     "Full",
+    "FullNormal",
     "GammaPoisson",
     "GaussianMixture",
     "LinearRegression",
     "LogisticRegression",
     "Mixture",
+    "MixtureOfNormals",
     "NormalWishart",
     "Normals",
     "Poissons",
+    "Renyi",
+    "Reparameterised",
+    "SharedScale",
     "SizeChoice",
     "Spherical",
+    "StandardNormal",
     "StickBreaking",
+    "StickingTheLanding",
+    "StraightThrough",
     "Tied",
+    "UniformClasses",
+    "VampPrior",
     "choose_size",
 ]

@@ -137,6 +137,9 @@ class AbstractModel(eqx.Module):
     def probes(self, source: AbstractSource) -> np.ndarray | None:
         """Some inputs of the data where predictions of chains can be compared, as the model sees them; None if none."""
 
+    def probe_rows(self, source: AbstractSource) -> dict[str, np.ndarray] | None:
+        """Some rows of the data by name, where the summary looks at a model that has no predictions; None if none."""
+
     def with_traced_numbers(self, trace: Callable[[PyTree], PyTree]) -> "AbstractModel":
         """The model with its numbers as arrays: another number is then new data to a compiled program, not new code."""
         return trace(self)
