@@ -1,8 +1,8 @@
 """Models with unobserved parts.
 
-Mixtures and their relatives have updates in closed form: they run under `mx.infer.EM` and `mx.infer.CoordinateAscent`, and
-through their density under every method. Variational autoencoders have a bound for a density, and run under every method
-that needs no layers: `mx.infer.MAP`, `DeepEnsemble`, `VI`, `SGHMC`.
+Mixtures and their relatives have updates in closed form: they run under `mx.infer.EM` and `mx.infer.CoordinateAscent`,
+and through their density under every method. Variational autoencoders have a bound for a density, and run under every
+method that needs no layers: `mx.infer.MAP`, `DeepEnsemble`, `VI`, `SGHMC`.
 """
 
 from marginax.latent.coins import BetaBinomial, DirichletMultinomial, GammaPoisson

@@ -1,4 +1,6 @@
-r"""Lower bounds of $\log p(x)$ of each example, from draws of its latents with weights $w_k = p(x, z_k) / q(z_k \mid x)$.
+r"""Lower bounds of $\log p(x)$ of each example, from draws of its latents.
+
+With weights $w_k = p(x, z_k) / q(z_k \mid x)$ of draws:
 
 $\mathrm{ELBO} = E \log w$, $\mathrm{IWAE}_K = E \log \frac1K \sum_k w_k$ (Burda, Grosse & Salakhutdinov, 2016),
 $\mathrm{MIWAE}_{M,K} = \frac1M \sum_m \mathrm{IWAE}_K$ (Rainforth et al., 2018),

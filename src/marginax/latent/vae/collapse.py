@@ -1,8 +1,9 @@
 r"""Are latents in use? Three signs of a posterior that has fallen back to its prior.
 
 The divergence of each latent, $E_x\, \mathrm{KL}(q(z_j \mid x) \,\|\, p(z_j))$; whether its mean varies over examples,
-$\mathrm{Var}_x\, E[z_j \mid x] > 0.01$ (active units: Burda et al., 2016); and the information between examples and latents,
-$E_x E_q [\log q(z \mid x) - \log \frac1N \sum_i q(z \mid x_i)]$ (Hoffman & Johnson, 2016), at most $\log N$ by this estimate.
+$\mathrm{Var}_x\, E[z_j \mid x] > 0.01$ (active units: Burda et al., 2016); and the information between examples and
+latents, $E_x E_q [\log q(z \mid x) - \log \frac1N \sum_i q(z \mid x_i)]$ (Hoffman & Johnson, 2016), by this
+estimate at most $\log N$.
 """
 
 from dataclasses import dataclass
@@ -54,8 +55,9 @@ class Collapse:
         if self.num_active > 0.1 * size and self.num_active > 0:
             return [line], []
         return [line], [
-            f"{size - self.num_active} of {size} latents say nothing about examples (posterior collapse): train longer, "
-            "begin with a smaller beta and go on from there with init=, use ELBO(free_bits=0.1), or a weaker decoder"
+            f"{size - self.num_active} of {size} latents say nothing about examples (posterior collapse): train "
+            "longer, begin with a smaller beta and go on from there with init=, use ELBO(free_bits=0.1), or a weaker "
+            "decoder"
         ]
 
 

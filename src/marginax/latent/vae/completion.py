@@ -1,8 +1,8 @@
 r"""Examples of which only a part is observed: $z \sim p(z \mid x_{\text{seen}})$, then $x_{\text{rest}} \mid z$.
 
-Every answer is the end of a Hamiltonian chain of its own over latents. It starts at a draw of the encoder, which sees zeros
-in the place of what is missing, with the encoder's standard deviations as its metric; the step size is tuned in the first
-half. The target is exact, so answers are those of the model once chains have forgotten their start.
+Every answer is the end of a Hamiltonian chain of its own over latents. It starts at a draw of the encoder, which sees
+zeros in the place of what is missing, with the encoder's standard deviations as its metric; the step size is tuned in
+the first half. The target is exact, so answers are those of the model once chains have forgotten their start.
 """
 
 from dataclasses import dataclass

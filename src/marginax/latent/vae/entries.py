@@ -1,9 +1,9 @@
 """What a decoder says about every entry of x: the likelihoods of `mx.likelihoods`, one site for each entry.
 
-Outputs are flat, (..., k), and so are examples, (..., d). A likelihood of real numbers or counts reads one output for each
-entry (two where the width comes from the network); `Categorical` reads K logits for each entry, those of an entry side by
-side. `Bernoulli` takes numbers between 0 and 1, too, and is then the usual cross-entropy: no density of grey values, for
-which there is `ContinuousBernoulli`.
+Outputs are flat, (..., k), and so are examples, (..., d). A likelihood of real numbers or counts reads one output for
+each entry (two where the width comes from the network); `Categorical` reads K logits for each entry, those of an entry
+side by side. `Bernoulli` takes numbers between 0 and 1, too, and is then the usual cross-entropy: no density of grey
+values, for which there is `ContinuousBernoulli`.
 """
 
 import math
@@ -28,8 +28,8 @@ def num_logits(likelihood: AbstractLikelihood, output_size: int, num_entries: in
     if output_size > 1 and likelihood.outcome(output_size) is Outcome.CLASS:
         if output_size % num_entries or output_size < 2 * num_entries:
             raise ValueError(
-                f"decoder gives {output_size} outputs, but {_name(likelihood)} needs the same number of logits, at least "
-                f"2, for each of the {num_entries} entries of x: change its out_size to a multiple of {num_entries}"
+                f"decoder gives {output_size} outputs, but {_name(likelihood)} needs the same number of logits, at "
+                f"least 2, for each of {num_entries} entries of x: change its out_size to a multiple of {num_entries}"
             )
         return output_size // num_entries
     if likelihood.bounds or (num := likelihood.num_targets(output_size)) != num_entries:
@@ -47,8 +47,8 @@ def check_entries(likelihood: AbstractLikelihood, output_size: int, x: Num[np.nd
     if isinstance(likelihood, Bernoulli | ContinuousBernoulli):
         if x.min() < 0 or x.max() > 1:
             raise ValueError(
-                f"x must be in [0, 1] for {_name(likelihood)}, got values from {x.min():g} to {x.max():g}: rescale x, or "
-                "use likelihood=mx.likelihoods.Gaussian()"
+                f"x must be in [0, 1] for {_name(likelihood)}, got values from {x.min():g} to {x.max():g}: rescale x, "
+                "or use likelihood=mx.likelihoods.Gaussian()"
             )
     elif classes:
         if not np.all(x == np.round(x)) or x.min() < 0 or x.max() >= classes:

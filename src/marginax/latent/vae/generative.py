@@ -1,11 +1,11 @@
 r"""What models with an encoder and a decoder share: $\log p(x \mid \theta)$ is a bound, estimated by draws of latents.
 
-Their unknowns are weights of networks, as those of `mx.Model`, with the same priors; so every method that needs no layers
-runs: `MAP` trains, `DeepEnsemble` gives several, `VI` and `SGHMC` a distribution of them.
+Their unknowns are weights of networks, as those of `mx.Model`, with the same priors; so every method that needs no
+layers runs: `MAP` trains, `DeepEnsemble` gives several, `VI` and `SGHMC` a distribution of them.
 
 With a key a bound is estimated by fresh draws. Without one, as methods that want a function and not an estimate ask for
-it (HMC, full-batch optimisers), the draws of row i are a fixed function of i: the bound is then a deterministic function of
-the weights, and a little too high where it is maximised, as weights adapt to these draws.
+it (HMC, full-batch optimisers), the draws of row i are a fixed function of i: the bound is then a deterministic
+function of the weights, and a little too high where it is maximised, as weights adapt to these draws.
 """
 
 import abc

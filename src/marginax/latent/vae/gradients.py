@@ -1,7 +1,8 @@
 r"""How gradients of a bound are estimated: the same values, the same expectations, other variances.
 
-With $z = g_\phi(\epsilon)$ and weights $w = p_\theta(x, z) / q_\phi(z \mid x)$, the gradient of $\log w$ for the encoder is
-that through z, plus $-\partial_\phi \log q_\phi(z)$ at z held fast, whose expectation is zero, but not its variance.
+With $z = g_\phi(\epsilon)$ and weights $w = p_\theta(x, z) / q_\phi(z \mid x)$, the gradient of $\log w$ for the
+encoder is that through z, plus $-\partial_\phi \log q_\phi(z)$ at z held fast, whose expectation is zero, but not its
+variance.
 """
 
 import abc
@@ -47,9 +48,9 @@ class StickingTheLanding(AbstractGradient):
 class DoublyReparameterised(AbstractGradient):
     r"""The term of the encoder reparameterised once more (Tucker, Lawson, Gu & Maddison, 2019). For `IWAE`.
 
-    $\nabla_\phi = E \sum_i \tilde w_i^2\, \partial_z \log w_i\, \partial_\phi z_i$ with $\tilde w$ the weights over their
-    sum; for the decoder $E \sum_i \tilde w_i \nabla_\theta \log w_i$ as ever. Its signal does not drown in noise as K
-    grows. $\tilde w_i$ comes from the logarithm of the mean; the other one is put on the way back through z.
+    $\nabla_\phi = E \sum_i \tilde w_i^2\, \partial_z \log w_i\, \partial_\phi z_i$ with $\tilde w$ the weights over
+    their sum; for the decoder $E \sum_i \tilde w_i \nabla_\theta \log w_i$ as ever. Its signal does not drown in noise
+    as K grows. $\tilde w_i$ comes from the logarithm of the mean; the other one is put on the way back through z.
     """
 
     def log_ratio(self, inference: Any, num: int) -> tuple[Float[Array, "k b"], Float[Array, "k b"]]:

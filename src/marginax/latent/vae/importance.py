@@ -1,8 +1,8 @@
 r"""Log densities of examples by importance sampling: $\hat p(x) = \frac1K \sum_k p(x, z_k) / q(z_k \mid x)$.
 
 Unbiased for p; its logarithm is too low in expectation, by about half the square of its standard error. Memory stays
-bounded, as examples are taken in blocks and draws in chunks, of which only sums of weights are kept; draws of an example
-depend on the key and on its row number, and not on the blocks.
+bounded, as examples are taken in blocks and draws in chunks, of which only sums of weights are kept; draws of an
+example depend on the key and on its row number, and not on the blocks.
 """
 
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ _CHUNK = 50  # draws of latents at once
 
 @dataclass(frozen=True)
 class ImportanceEstimate:
-    """Log densities of examples, and how well they are known.
+    r"""Log densities of examples, and how well they are known.
 
     Args:
-        values: $\\log \\hat p(x)$ of each example.
+        values: $\log \hat p(x)$ of each example.
         standard_error: of each value, by the spread of its weights.
         effective_size: how many independent draws the weights are worth; values with few are not to be trusted.
         num_importance: draws of each example.

@@ -231,12 +231,13 @@ class CouplingFlow(AbstractLatentPosterior):
 
 @register("latent/straight_through")
 class StraightThrough(AbstractLatentPosterior):
-    r"""Discrete latents: one of K classes each, as one-hot vectors, by straight-through Gumbel-softmax (Jang et al., 2017).
+    r"""Discrete latents: one of K classes each, as one-hot vectors.
 
-    Draws are exact, $z = \text{one-hot}(\arg\max_k \log \pi_k + g_k)$ with Gumbel noise, and so are the values of bounds.
-    Gradients are those of the softmax at the temperature and are biased: the more, the higher the temperature; the lower
-    it is, the larger is their variance. Goes with `latent_prior=UniformClasses(num_classes)`; `latent_size` counts the
-    entries of all one-hot vectors.
+    By the straight-through Gumbel-softmax estimator (Jang, Gu & Poole, 2017). Draws are exact, $z =
+    \text{one-hot}(\arg\max_k \log \pi_k + g_k)$ with Gumbel noise, and so are the values of bounds. Gradients are those
+    of the softmax at the temperature and are biased: the more, the higher the temperature; the lower it is, the larger
+    is their variance. Goes with `latent_prior=UniformClasses(num_classes)`; `latent_size` counts the entries of all
+    one-hot vectors.
 
     Args:
         num_classes: K.

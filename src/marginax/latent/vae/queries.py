@@ -34,9 +34,9 @@ class Code:
 class VAEQueries:
     """Questions to a posterior over networks, averaged over them.
 
-    Networks that were trained apart, as those of an ensemble, have latents that have nothing to do with each other: what is
-    asked about latents is answered by one network, the first unless `network=` says which. What is asked about examples
-    is answered by all.
+    Networks that were trained apart, as those of an ensemble, have latents that have nothing to do with each other:
+    what is asked about latents is answered by one network, the first unless `network=` says which. What is asked about
+    examples is answered by all.
 
     Args:
         posterior: of any method.
@@ -52,7 +52,7 @@ class VAEQueries:
         return Code(*(np.asarray(part) for part in _encode(self._model, params, rows)))
 
     def interpolate(self, x0: Any, x1: Any, num: int = 10, *, network: int = 0) -> np.ndarray:
-        """What is between examples: means at latents on the straight lines from one to the other, (num, example, ...)."""
+        """What is between examples: means at latents on straight lines from one to the other, (num, example, ...)."""
         check_num("num", num)
         params, first, last = self._network(network), self._rows(x0), self._rows(x1)
         if first["x"].shape != last["x"].shape:
@@ -138,9 +138,9 @@ class VAEQueries:
     def ood_scores(self, x: Any, num_importance: int = 100, *, key: Key = 0) -> dict[str, np.ndarray]:
         """How far examples are from the data, higher is farther: by name, a number for each example.
 
-        "likelihood" is minus the log density; "spread", of several networks, the standard deviation of their log densities.
-        A high density alone does not make an example typical (Nalisnick et al., 2019): compare both with those of data
-        that were held out.
+        "likelihood" is minus the log density; "spread", of several networks, the standard deviation of theirs. A high
+        density alone does not make an example typical (Nalisnick et al., 2019): compare both with those of data that
+        were held out.
         """
         check_num("num_importance", num_importance)
         rows, draws = self._rows(x), self._draws

@@ -3,8 +3,8 @@ r"""Variational autoencoders (Kingma & Welling, 2014; Rezende, Mohamed & Wierstr
 $z \sim p(z), \quad x \mid z \sim p(x \mid d_\theta(z)), \quad q_\phi(z \mid x)$ from the encoder
 
 Both networks are trained to maximise a lower bound of $\sum_i \log p(x_i)$. Conditional where data have contexts, which
-encoder and decoder see (Sohn, Lee & Yan, 2015); entries that a mask leaves out drop out of the likelihood, and are 0 for
-the encoder (Mattei & Frellsen, 2019).
+encoder and decoder see (Sohn, Lee & Yan, 2015); entries that a mask leaves out drop out of the likelihood, and are 0
+for the encoder (Mattei & Frellsen, 2019).
 """
 
 from dataclasses import replace
@@ -35,9 +35,9 @@ from marginax.nets import as_network
 class VAE(AbstractGenerative):
     """A decoder from latents to examples, and an encoder back.
 
-    Data are an array of examples, or a dict with "x" and of these what there is: "mask", True where an entry is observed,
-    and "context", numbers that encoder and decoder see besides. Posteriors have `encode`, `reconstruct`, `generate`,
-    `interpolate`, `traverse`, `log_likelihood`, `complete`, `ood_scores` and `collapse`.
+    Data are an array of examples, or a dict with "x" and of these what there is: "mask", True where an entry is
+    observed, and "context", numbers that encoder and decoder see besides. Posteriors have `encode`, `reconstruct`,
+    `generate`, `interpolate`, `traverse`, `log_likelihood`, `complete`, `ood_scores` and `collapse`.
 
     Args:
         encoder: a network from an example (and its context behind it, or as argument `context`) to what
@@ -50,8 +50,8 @@ class VAE(AbstractGenerative):
         latent_prior: `StandardNormal()`, `MixtureOfNormals(10)` or `VampPrior(500)`.
         latent_posterior: `DiagonalNormal()`, `FullNormal()`, `CouplingFlow()` or `StraightThrough(num_classes)`.
         prior: of all weights, as in `mx.Model`.
-        subset: which weights are random, as in `mx.Model`: `mx.Paths("decoder/*")` for a Bayesian decoder and an encoder
-            that stays as it is.
+        subset: which weights are random, as in `mx.Model`: `mx.Paths("decoder/*")` for a Bayesian decoder and an
+            encoder that stays as it is.
         x_shape: of an example; known from the data.
 
     >>> import marginax as mx
@@ -164,8 +164,8 @@ def check_latents(
     expected = prior.num_classes if isinstance(prior, UniformClasses) else None
     if classes != expected:
         raise ValueError(
-            f"latent_posterior {type(posterior).__name__}() and latent_prior {type(prior).__name__}() must be about the "
-            "same latents: StraightThrough(K) goes with UniformClasses(K), and only with it"
+            f"latent_posterior {type(posterior).__name__}() and latent_prior {type(prior).__name__}() must be about "
+            "the same latents: StraightThrough(K) goes with UniformClasses(K), and only with it"
         )
     if bound.needs_kl and posterior.kl(jnp.zeros((1, num_outputs)), prior) is None:
         raise ValueError(
