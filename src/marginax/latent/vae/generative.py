@@ -24,13 +24,14 @@ from marginax.data.arrays import as_numeric
 from marginax.latent.vae.bounds import AbstractBound
 from marginax.latent.vae.entries import check_entries, draw_entries, mean_of_entries
 from marginax.latent.vae.inference import AbstractInference, Keys, row_keys
-from marginax.latent.vae.networks import Extras, is_weight_free
+from marginax.latent.vae.networks import Extras
 from marginax.model import Model
 from marginax.model.abstract import AbstractModel, Params
 from marginax.model.likelihoods import AbstractLikelihood
-from marginax.model.priors import AbstractPrior, ByPath
+from marginax.model.priors import AbstractPrior, ByPath, Normal
 from marginax.model.subset import AbstractSubset
 
+LATENT_PRIOR_WEIGHTS = Normal(scale=3.0)  # of means of a mixture and of pseudo-inputs, which no fan-in is about
 _NAMES = ("x", "mask", "context")
 _FIRST_ROWS, _PROBES = 4096, 200
 
@@ -63,7 +64,7 @@ class AbstractGenerative(AbstractModel):
     @property
     @abc.abstractmethod
     def networks(self) -> Any:
-        """All networks, as one module that has `latent_prior` where there is one with unknowns."""
+        """All networks, as one module."""
 
     @abc.abstractmethod
     def inference(self, params: Params, rows: Extras, keys: Keys) -> AbstractInference:
@@ -109,10 +110,9 @@ class AbstractGenerative(AbstractModel):
         """Weights, priors and unknowns of the likelihood, as those of any network."""
         networks = self.networks
         core = Model(networks, self.likelihood, self.prior, self.subset)
-        own = [leaf.path for leaf in core.leaves if leaf.path.startswith("latent_prior/")]
-        if not own:
+        if not any("latent_prior/" in leaf.path for leaf in core.leaves):
             return core
-        prior = ByPath({"latent_prior/*": networks.latent_prior.weight_prior}, default=self.prior)
+        prior = ByPath({"*latent_prior/*": LATENT_PRIOR_WEIGHTS}, default=self.prior)
         return Model(networks, self.likelihood, prior, self.subset)
 
     def init(self, source: AbstractSource) -> Params:
@@ -258,6 +258,3 @@ def size_of_output(name: str, function: Callable[[], Array], wanted: int | None,
     if wanted is not None and size != wanted:
         raise ValueError(f"{name} gives {size} outputs, but {why} needs {wanted}: change its out_size to {wanted}")
     return size
-
-
-__all__ = ["AbstractGenerative", "check_parts", "is_weight_free", "size_of_output"]

@@ -19,7 +19,6 @@ from marginax._keys import Key, as_key
 from marginax.files import register
 from marginax.latent.mixture import check_num
 from marginax.latent.normals import LOG_2PI
-from marginax.model.priors import AbstractPrior, Normal
 
 
 class AbstractLatentPrior(eqx.Module):
@@ -45,11 +44,6 @@ class AbstractLatentPrior(eqx.Module):
     def num_examples(self) -> int:
         """How many examples it wants to see."""
         return 0
-
-    @property
-    def weight_prior(self) -> AbstractPrior:
-        """What is believed of its own unknowns."""
-        return Normal(scale=3.0)
 
 
 @register("latent/standard_normal")

@@ -74,8 +74,3 @@ def call_network(network: Any, inputs: Array, extras: Extras, *, key: PRNGKeyArr
     else:
         output = call_batched(network, inputs, key=key if keyed else None)
     return output.reshape(output.shape[0], -1)
-
-
-def is_weight_free(tree: Any) -> bool:
-    """Whether there is nothing to train."""
-    return not any(eqx.is_inexact_array(leaf) for leaf in jax.tree.leaves(tree))

@@ -57,7 +57,7 @@ class VAE(AbstractGenerative):
     >>> import marginax as mx
     >>> x = np.random.default_rng(0).random((200, 4)) < [0.9, 0.9, 0.1, 0.1]
     >>> encoder, decoder = mx.nets.MLP(4, (16,), 4, key=0), mx.nets.MLP(2, (16,), 4, key=1)
-    >>> vae = mx.fit(mx.latent.VAE(encoder, decoder, latent_size=2), x, mx.infer.MAP(num_epochs=20), key=0)
+    >>> vae = mx.fit(mx.latent.VAE(encoder, decoder, latent_size=2), x, mx.infer.MAP(num_epochs=1), key=0)
     >>> vae.generate(16, key=1).shape, vae.reconstruct(x).shape, vae.encode(x).mean.shape
     ((16, 4), (200, 4), (200, 2))
     """
