@@ -1,10 +1,11 @@
-"""A training step of the VAE 784-200-200-50-200-200-784 (relu, Adam, batch of 100 of 10,000 binary rows), against PyTorch.
+"""A training step of the VAE 784-200-200-50-200-200-784 (relu, Adam, batch of 100 binary rows), against PyTorch.
 
 Both sides pay for choosing and gathering the batch and for the noise, and have the divergence by its formula. Ours is
 the step of `mx.fit(..., mx.infer.MAP(...))` as the driver runs it, with the gradient of the prior on top; PyTorch's is
 the usual loop, without a prior.
 """
 
+from itertools import pairwise
 from typing import Any
 
 from benchmarks.harness.entry import TORCH, Contestant, Entry, Group, Run, Target
@@ -42,7 +43,7 @@ def pytorch(fused: bool) -> Run:
 
     def network(*sizes: int) -> Any:
         layers: list[Any] = []
-        for n_in, n_out in zip(sizes, sizes[1:], strict=False):
+        for n_in, n_out in pairwise(sizes):
             layers += [torch.nn.Linear(n_in, n_out), torch.nn.ReLU()]
         return torch.nn.Sequential(*layers[:-1])
 

@@ -32,11 +32,12 @@ def num_logits(likelihood: AbstractLikelihood, output_size: int, num_entries: in
                 f"least 2, for each of {num_entries} entries of x: change its out_size to a multiple of {num_entries}"
             )
         return output_size // num_entries
-    if likelihood.bounds or (num := likelihood.num_targets(output_size)) != num_entries:
-        wanted = num_entries * output_size // max(likelihood.num_targets(output_size), 1)
+    num = 0 if likelihood.bounds else likelihood.num_targets(output_size)
+    if num != num_entries:
+        wanted = num_entries * output_size // max(num, 1)
         raise ValueError(
-            f"decoder gives {output_size} outputs, which describe {'no' if likelihood.bounds else num} entries by "
-            f"{_name(likelihood)}, but x has {num_entries}: change its out_size to {wanted}"
+            f"decoder gives {output_size} outputs, which describe {num} entries by {_name(likelihood)}, but x has "
+            f"{num_entries}: change its out_size to {wanted}"
         )
     return 0
 

@@ -94,6 +94,7 @@ class MixtureOfNormals(AbstractLatentPrior):
     def log_prob(self, z: Float[Array, "k b d"], networks: Any) -> Float[Array, "k b"]:
         assert self.means is not None
         assert self.log_scales is not None
+        assert self.logits is not None
         apart = (z[..., None, :] - self.means) * jnp.exp(-self.log_scales)
         parts = jnp.sum(-0.5 * apart**2 - self.log_scales - 0.5 * LOG_2PI, axis=-1)
         return jax.nn.logsumexp(parts + jax.nn.log_softmax(self.logits), axis=-1)
@@ -101,6 +102,7 @@ class MixtureOfNormals(AbstractLatentPrior):
     def draw(self, num: int, latent_size: int, networks: Any, *, key: PRNGKeyArray) -> Float[Array, "num d"]:
         assert self.means is not None
         assert self.log_scales is not None
+        assert self.logits is not None
         for_component, for_noise = jax.random.split(key)
         chosen = jax.random.categorical(for_component, self.logits, shape=(num,))
         return self.means[chosen] + jnp.exp(self.log_scales)[chosen] * normal(for_noise, (num, latent_size))
