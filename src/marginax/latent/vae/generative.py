@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from marginax.data import AbstractSource, Batch, Rows
 from marginax.data.arrays import as_numeric
 from marginax.latent.vae.bounds import AbstractBound
-from marginax.latent.vae.entries import check_entries, draw_entries, mean_of_entries
+from marginax.latent.vae.entries import check_entries, draw_entries, mean_of_entries, num_logits
 from marginax.latent.vae.inference import AbstractInference, Keys, row_keys
 from marginax.latent.vae.networks import Extras
 from marginax.model import Model
@@ -190,6 +190,14 @@ class AbstractGenerative(AbstractModel):
             raise ValueError("the model has not seen data, and does not know the shape of an example: fit it first")
         return math.prod(self.x_shape)
 
+    def num_classes(self, rows: Extras) -> int:
+        """Of each entry, 0 where entries are numbers."""
+        return num_logits(self.likelihood, self.output_size(rows), self.num_entries)
+
+    def output_size(self, rows: Extras) -> int:
+        """What the decoder gives for an example such as the first of these."""
+        return self.output_sizes({name: value[:1].repeat(2, 0) for name, value in rows.items()})[1]
+
     def mean_of(self, params: Params, output: Float[Array, "n k"]) -> Float[Array, "n ..."]:
         """Examples without their noise, given what the decoder says."""
         mean = mean_of_entries(self.likelihood, output, self.num_entries, params.likelihood)
@@ -247,14 +255,16 @@ def check_parts(**parts: tuple[Any, type]) -> None:
             raise TypeError(f"{name} must be a {word} such as those of mx.latent and mx.likelihoods, got {value!r}")
 
 
-def size_of_output(name: str, function: Callable[[], Array], wanted: int | None, why: str) -> int:
-    """How many outputs a network gives, without running it; an error that names it if it cannot be called."""
+def size_of_output(
+    name: str, function: Callable[[], Array], inputs: str, wanted: int | None = None, reader: str = ""
+) -> int:
+    """How many outputs a network gives for inputs, without running it; an error unless they are what a reader wants."""
     try:
         output = eqx.filter_eval_shape(function)
     except Exception as error:
         reason = str(error).strip().split("\n")[0]
-        raise ValueError(f"{name} cannot be called on {why}: {reason or type(error).__name__}") from error
+        raise ValueError(f"{name} cannot be called on {inputs}: {reason or type(error).__name__}") from error
     size = output.shape[-1]
     if wanted is not None and size != wanted:
-        raise ValueError(f"{name} gives {size} outputs, but {why} needs {wanted}: change its out_size to {wanted}")
+        raise ValueError(f"{name} gives {size} outputs, but {reader} needs {wanted}: change its out_size to {wanted}")
     return size

@@ -72,7 +72,7 @@ def weight_sums(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Highest log weight, and sums of weights and of their squares in its unit, (network, example)."""
     num_rows, chunk = len(rows["x"]), min(_CHUNK, num)
-    each = 4 * chunk * (model.output_sizes({n: v[:1].repeat(2, 0) for n, v in rows.items()})[1] + model.num_entries)
+    each = 4 * chunk * (model.output_size(rows) + model.num_entries)
     size = int(np.clip(max_bytes // (2 * each), 1, num_rows))
     blocks = []
     for start in range(0, num_rows, size):

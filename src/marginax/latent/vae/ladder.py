@@ -9,6 +9,7 @@ not know. Latents of all layers stand side by side, the lowest first.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -258,19 +259,20 @@ class LadderVAE(AbstractGenerative):
 
     def output_sizes(self, rows: Extras) -> tuple[int, int]:
         x, sizes = rows["x"], self.latent_sizes
-        for i, size in enumerate(sizes):
+        for i, (net, size) in enumerate(zip(self.encoders, sizes, strict=True)):
             inputs = f"x of shape {x.shape[1:]}" if i == 0 else f"{x.shape[-1]} outputs of encoders[{i - 1}]"
-            net = self.encoders[i]
-            found = size_of_output(f"encoders[{i}]", lambda n=net, x=x: call_network(n, x, {}, key=None), None, inputs)
+            found = size_of_output(f"encoders[{i}]", partial(call_network, net, x, {}, key=None), inputs)
             if found < 2 * size:
                 raise ValueError(f"encoders[{i}] gives {found} outputs, but {size} latents need at least {2 * size}")
             x = jnp.zeros((x.shape[0], found))
-        for i in range(1, len(sizes)):
-            why = f"mean and log scale of {sizes[i - 1]} latents from {sizes[i]}"
-            z, net = jnp.zeros((2, sizes[i])), self.decoders[i]
-            size_of_output(f"decoders[{i}]", lambda n=net, z=z: call_network(n, z, {}, key=None), 2 * sizes[i - 1], why)
-        z, net = jnp.zeros((2, sizes[0])), self.decoders[0]
-        last = size_of_output("decoders[0]", lambda: call_network(net, z, {}, key=None), None, f"{sizes[0]} latents")
+        last = 0
+        for i, (net, size) in enumerate(zip(self.decoders, sizes, strict=True)):
+            call = partial(call_network, net, jnp.zeros((2, size)), {}, key=None)
+            if i == 0:
+                last = size_of_output("decoders[0]", call, f"{size} latents")
+            else:
+                reader = f"mean and log scale of {sizes[i - 1]} latents"
+                size_of_output(f"decoders[{i}]", call, f"{size} latents", 2 * sizes[i - 1], reader)
         return 2 * sizes[0], last
 
     def adapted_to_rows(self, rows: dict[str, np.ndarray]) -> "LadderVAE":

@@ -73,8 +73,13 @@ class VAEQueries:
     # ---- examples
 
     def reconstruct(self, x: Any) -> np.ndarray:
-        """What the decoder makes of the mean latents of each example; of classes, the most probable ones."""
-        return np.asarray(_reconstruct(self._model, self._draws, self._rows(x))).astype(float).mean(0)
+        """What the decoder makes of the mean latents of each example.
+
+        Means of entries, averaged over networks; where entries are classes, the most probable ones by the first.
+        """
+        rows = self._rows(x)
+        found = np.asarray(_reconstruct(self._model, self._draws, rows)).astype(float)
+        return found[0] if self._model.num_classes(rows) else found.mean(0)
 
     def generate(self, num: int, *, key: Key, noise: bool = False, context: Any = None) -> np.ndarray:
         """New examples: latents from their prior through the decoder, the networks in turn.

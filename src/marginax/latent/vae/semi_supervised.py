@@ -217,11 +217,12 @@ class SemiSupervisedVAE(AbstractGenerative):
     # ---- data
 
     def output_sizes(self, rows: Extras) -> tuple[int, int]:
-        why = f"{self.num_labels} labels of x of shape {rows['x'].shape[1:]}"
-        classifier = eqx.nn.inference_mode(self.classifier)
-        size_of_output(
-            "classifier", lambda: call_network(classifier, rows["x"], _mask_of(rows), key=None), self.num_labels, why
-        )
+        inputs, classifier = f"x of shape {rows['x'].shape[1:]}", eqx.nn.inference_mode(self.classifier)
+
+        def call() -> Array:
+            return call_network(classifier, rows["x"], _mask_of(rows), key=None)
+
+        size_of_output("classifier", call, inputs, self.num_labels, f"num_labels={self.num_labels}")
         context = jnp.zeros((rows["x"].shape[0], self.num_labels))
         return self.vae.output_sizes({"x": rows["x"], **_mask_of(rows), "context": context})
 

@@ -21,7 +21,7 @@ from marginax.latent.vae.bounds import ELBO, AbstractBound
 from marginax.latent.vae.generative import AbstractGenerative, check_parts, size_of_output
 from marginax.latent.vae.inference import Inference, Keys
 from marginax.latent.vae.latent_posteriors import AbstractLatentPosterior, DiagonalNormal, StraightThrough
-from marginax.latent.vae.latent_priors import AbstractLatentPrior, StandardNormal, UniformClasses
+from marginax.latent.vae.latent_priors import AbstractLatentPrior, StandardNormal, UniformClasses, VampPrior
 from marginax.latent.vae.networks import Autoencoder, Extras
 from marginax.latent.vae.queries import VAEQueries
 from marginax.model.abstract import Params
@@ -139,14 +139,16 @@ class VAE(AbstractGenerative):
     def output_sizes(self, rows: Extras) -> tuple[int, int]:
         networks = eqx.nn.inference_mode(self.networks)
         extras = {name: value for name, value in rows.items() if name != "x"}
+        if "context" in extras and isinstance(self.latent_prior, VampPrior):
+            raise ValueError(
+                "latent_prior VampPrior() has pseudo-inputs without contexts or labels: use MixtureOfNormals(10)"
+            )
         wanted, family = self.latent_posterior.num_outputs(self.latent_size), type(self.latent_posterior).__name__
-        shape = "x" if "context" not in extras else "x and its context"
-        why = f"{family}() of {self.latent_size} latents from {shape} of shape {rows['x'].shape[1:]}"
-        first = size_of_output("encoder", lambda: networks.encode(rows["x"], extras), wanted, why)
+        beside = " and its context" if "context" in extras else ""
+        inputs, reader = f"x of shape {rows['x'].shape[1:]}{beside}", f"{family}() of {self.latent_size} latents"
+        first = size_of_output("encoder", lambda: networks.encode(rows["x"], extras), inputs, wanted, reader)
         z = jnp.zeros((rows["x"].shape[0], self.latent_size))
-        second = size_of_output(
-            "decoder", lambda: networks.decode(z, extras), None, f"{self.latent_size} latents{shape[1:]}"
-        )
+        second = size_of_output("decoder", lambda: networks.decode(z, extras), f"{self.latent_size} latents{beside}")
         return first, second
 
     def adapted_to_rows(self, rows: dict[str, np.ndarray]) -> "VAE":
