@@ -281,11 +281,11 @@ class StraightThrough(AbstractLatentPosterior):
         return probs, jnp.sqrt(probs * (1.0 - probs))
 
     def kl(self, output: Float[Array, "b m"], prior: Any) -> Float[Array, "b d"] | None:
-        """By class; those of one latent add up to its divergence."""
+        """By latent, of which each has K entries: the terms of single classes may be negative."""
         if not isinstance(prior, UniformClasses):
             return None
         logs = jax.nn.log_softmax(self._split(output), axis=-1)
-        return (jnp.exp(logs) * (logs + math.log(self.num_classes))).reshape(output.shape)
+        return jnp.sum(jnp.exp(logs) * (logs + math.log(self.num_classes)), axis=-1)
 
     def _split(self, values: Array) -> Array:
         return values.reshape(*values.shape[:-1], -1, self.num_classes)
