@@ -150,7 +150,7 @@ def test_data_that_cannot_be_meant_are_refused_in_under_a_second(case):
         (lambda: IWAE(5, StickingTheLanding()), "biased with several weights: use DoublyReparameterised"),
         (lambda: Renyi(1.0), "alpha must be >= 0 and not 1"),
         (lambda: vae(latent_posterior=StraightThrough(2)), "goes with UniformClasses"),
-        (lambda: vae(bound=mx.infer.ELBO()), "bound must be a bound such as"),
+        (lambda: vae(bound=mx.infer.ELBO()), "bound"),
         (lambda: CouplingFlow().bound_to(1), "latent_size must be >= 2 for CouplingFlow"),
         (lambda: SemiSupervisedVAE(vae(), nets()[0], 2, -1.0), "label_weight must be >= 0"),
     ],

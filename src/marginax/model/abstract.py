@@ -102,6 +102,10 @@ class AbstractModel(eqx.Module):
         """The parameters with other weights."""
         return weights
 
+    @property
+    def network_weights(self) -> PyTree:
+        """The random weights of the networks of a model whose unknowns are `model.Params`, as a tree; else None."""
+
     def reinitialise(self, params: Params, *, key: PRNGKeyArray) -> Params:
         """Another place to start a chain from: by default a standard normal step away."""
         return jax.tree.map(jnp.add, params, normal_like(key, params))

@@ -109,6 +109,10 @@ class Model(AbstractModel):
     def weights(self, params: Params) -> PyTree:
         return params.network
 
+    @property
+    def network_weights(self) -> PyTree:
+        return eqx.filter(self.network, self.is_random())
+
     def scales(self, params: Params) -> PyTree:
         return params.likelihood, params.prior
 

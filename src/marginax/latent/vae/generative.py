@@ -213,6 +213,10 @@ class AbstractGenerative(AbstractModel):
     def weights(self, params: Params) -> PyTree:
         return self.core.weights(params)
 
+    @property
+    def network_weights(self) -> PyTree:
+        return self.core.network_weights
+
     def scales(self, params: Params) -> PyTree:
         return self.core.scales(params)
 
