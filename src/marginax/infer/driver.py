@@ -377,6 +377,7 @@ class Run:
             probes=self.model.probes(self.source),
             finished=finished,
             phases=tuple(infos),
+            rows=self.model.probe_rows(self.source),
         )
         posterior = self.method.posterior(self.model, states, draws, infos)
         posterior = eqx.tree_at(

@@ -1,6 +1,9 @@
-"""Models with unobserved parts: mixtures and their relatives, whose updates are in closed form, and neural processes.
+"""Models with unobserved parts.
 
-The former run under `mx.infer.EM` and `mx.infer.CoordinateAscent`, and all through their density under every method.
+Mixtures and their relatives have updates in closed form: they run under `mx.infer.EM` and `mx.infer.CoordinateAscent`,
+and through their density under every method. Variational autoencoders have a bound for a density, neural processes the
+density of some points given others: they run under every method that needs no layers, such as `mx.infer.MAP`,
+`DeepEnsemble`, `VI` and `SGHMC`.
 """
 
 from marginax.latent.coins import BetaBinomial, DirichletMultinomial, GammaPoisson
@@ -25,37 +28,79 @@ from marginax.latent.pca import PCA
 from marginax.latent.regression import LinearRegression, LogisticRegression
 from marginax.latent.simplex import Dirichlet, StickBreaking
 from marginax.latent.sizes import SizeChoice, choose_size
+from marginax.latent.vae import (
+    ELBO,
+    IWAE,
+    MIWAE,
+    VAE,
+    ContinuousBernoulli,
+    CouplingFlow,
+    DiagonalNormal,
+    DoublyReparameterised,
+    FullNormal,
+    LadderVAE,
+    MixtureOfNormals,
+    Renyi,
+    Reparameterised,
+    SemiSupervisedVAE,
+    SharedScale,
+    StandardNormal,
+    StickingTheLanding,
+    StraightThrough,
+    UniformClasses,
+    VampPrior,
+)
 
 __all__ = [
     "CNP",
+    "ELBO",
     "HMM",
+    "IWAE",
     "LDA",
+    "MIWAE",
     "PCA",
+    "VAE",
     "AttentiveNP",
     "BetaBinomial",
     "Categoricals",
+    "ContinuousBernoulli",
     "ConvCNP",
     "ConvolutionalEncoder",
+    "CouplingFlow",
     "CrossAttention",
     "DeepSet",
     "Diagonal",
+    "DiagonalNormal",
     "Dirichlet",
     "DirichletMultinomial",
+    "DoublyReparameterised",
     "Full",
+    "FullNormal",
     "GammaPoisson",
     "GaussianMixture",
+    "LadderVAE",
     "LatentEncoder",
     "LatentNP",
     "LinearRegression",
     "LogisticRegression",
     "Mixture",
+    "MixtureOfNormals",
     "NeuralProcess",
     "NormalWishart",
     "Normals",
     "Poissons",
+    "Renyi",
+    "Reparameterised",
+    "SemiSupervisedVAE",
+    "SharedScale",
     "SizeChoice",
     "Spherical",
+    "StandardNormal",
     "StickBreaking",
+    "StickingTheLanding",
+    "StraightThrough",
     "Tied",
+    "UniformClasses",
+    "VampPrior",
     "choose_size",
 ]

@@ -102,6 +102,10 @@ class AbstractModel(eqx.Module):
         """The parameters with other weights."""
         return weights
 
+    @property
+    def network_weights(self) -> PyTree:
+        """The random weights of the networks of a model whose unknowns are `model.Params`, as a tree; else None."""
+
     def reinitialise(self, params: Params, *, key: PRNGKeyArray) -> Params:
         """Another place to start a chain from: by default a standard normal step away."""
         return jax.tree.map(jnp.add, params, normal_like(key, params))
@@ -136,6 +140,9 @@ class AbstractModel(eqx.Module):
 
     def probes(self, source: AbstractSource) -> np.ndarray | None:
         """Some inputs of the data where predictions of chains can be compared, as the model sees them; None if none."""
+
+    def probe_rows(self, source: AbstractSource) -> dict[str, np.ndarray] | None:
+        """Some rows of the data by name, where the summary looks at a model that has no predictions; None if none."""
 
     def with_traced_numbers(self, trace: Callable[[PyTree], PyTree]) -> "AbstractModel":
         """The model with its numbers as arrays: another number is then new data to a compiled program, not new code."""

@@ -18,6 +18,7 @@ from marginax.model.outcome import Outcome
 from marginax.model.priors import AbstractPrior, Leaf, default_prior
 from marginax.model.subset import AbstractSubset, All
 from marginax.nets import AbstractNoise, Perturbed, as_network, call_batched, fan_in, is_weight, reinitialise, takes_key
+from marginax.nets.adapters import network_at
 
 
 @register("model/params")
@@ -107,6 +108,10 @@ class Model(AbstractModel):
 
     def weights(self, params: Params) -> PyTree:
         return params.network
+
+    @property
+    def network_weights(self) -> PyTree:
+        return eqx.filter(self.network, self.is_random())
 
     def scales(self, params: Params) -> PyTree:
         return params.likelihood, params.prior
@@ -328,5 +333,5 @@ def _leaves(network: eqx.Module, tree: PyTree) -> list[Leaf]:
     for path, value in jax.tree_util.tree_leaves_with_path(tree):
         if eqx.is_inexact_array(value):
             name = jax.tree_util.keystr(path, simple=True, separator="/")
-            found.append(Leaf(name, value.shape, fan_in(network, value.shape)))
+            found.append(Leaf(name, value.shape, fan_in(network_at(network, path), value.shape)))
     return found

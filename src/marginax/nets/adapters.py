@@ -161,6 +161,27 @@ def fan_in(network: eqx.Module, shape: tuple[int, ...]) -> int | None:
     return math.prod(shape[:-1] if isinstance(network, Function | FlaxNetwork) else shape[1:])
 
 
+def network_at(network: Any, path: tuple[Any, ...]) -> Any:
+    """The part of a network that a leaf belongs to: the outermost that was a function or is of Flax, else the whole.
+
+    >>> net = {"decoder": Function(jnp.ones((2, 3)), lambda p, x: x @ p)}
+    >>> [(path, _)] = jax.tree_util.tree_leaves_with_path(net)
+    >>> fan_in(network_at(net, path), (2, 3))
+    2
+    """
+    part = network
+    for entry in path:
+        if isinstance(part, Function | FlaxNetwork):
+            return part
+        if isinstance(part, eqx.Module):
+            part = getattr(part, entry.name)
+        elif isinstance(part, dict | list | tuple) and not hasattr(part, "_fields"):
+            part = part[entry.key if isinstance(part, dict) else entry.idx]
+        else:
+            return network
+    return network
+
+
 def reinitialise(network: eqx.Module, *, key: Array) -> eqx.Module:
     """Fresh weights: by the network's own `reinitialise(key)`, or normal ones with each weight array's own spread.
 

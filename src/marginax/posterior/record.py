@@ -21,6 +21,7 @@ class FitRecord(eqx.Module):
         warnings: what the user should know.
         dropped_chains: chains that became NaN and were left out.
         probes: some training inputs (as the model sees them), where predictions of chains are compared.
+        rows: some training rows, where a model that has no predictions is looked at in the summary.
         finished: False if it was interrupted before its last step.
         phases: in the order in which they ran, which the keys of a dict lose on their way through JAX.
     """
@@ -35,6 +36,7 @@ class FitRecord(eqx.Module):
     probes: np.ndarray | None = None
     finished: bool = True
     phases: tuple[str, ...] = ()
+    rows: dict[str, np.ndarray] | None = None
 
     def in_order(self, by_phase: dict[str, Any]) -> list[tuple[str, Any]]:
         """Items of something by phase, as the phases ran; records of earlier versions do not say how."""

@@ -5,14 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import equinox as eqx
 import jax
 import numpy as np
 
 from marginax.files import FileError, Parts, encode
 from marginax.files.disk import inside, naming, real_path, well_formed
 from marginax.files.hints import LEFT_OUT
-from marginax.model import AbstractModel, Model, Params
+from marginax.model import AbstractModel, Params
 
 if TYPE_CHECKING:
     from marginax.posterior.posterior import AbstractPosterior
@@ -104,9 +103,8 @@ def _without_model(posterior: Any) -> Any:
 
 
 def _with_model(posterior: Any, model: AbstractModel) -> Any:
-    structure = None
-    if isinstance(model, Model):
-        structure = jax.tree.structure(eqx.filter(model.network, model.is_random()))
+    weights = model.network_weights
+    structure = None if weights is None else jax.tree.structure(weights)
 
     def whole(node: Any) -> Any:
         if isinstance(node, Params):

@@ -51,4 +51,8 @@ def summarise(posterior: "AbstractPosterior", words: Any = None) -> Summary:
     chains, chain_warnings = chain_lines(posterior, words)
     lines += chains
     warnings += chain_warnings
+    if hasattr(posterior.model.queries, "summary_lines"):
+        of_model, model_warnings = posterior.summary_lines()
+        lines += of_model
+        warnings += model_warnings
     return Summary(tuple(lines), tuple(warnings))

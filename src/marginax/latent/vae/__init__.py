@@ -1,0 +1,33 @@
+"""Variational autoencoders and their relatives."""
+
+from marginax.latent.vae.bounds import ELBO, IWAE, MIWAE, Renyi
+from marginax.latent.vae.entries import ContinuousBernoulli, SharedScale
+from marginax.latent.vae.gradients import DoublyReparameterised, Reparameterised, StickingTheLanding
+from marginax.latent.vae.ladder import LadderVAE
+from marginax.latent.vae.latent_posteriors import CouplingFlow, DiagonalNormal, FullNormal, StraightThrough
+from marginax.latent.vae.latent_priors import MixtureOfNormals, StandardNormal, UniformClasses, VampPrior
+from marginax.latent.vae.semi_supervised import SemiSupervisedVAE
+from marginax.latent.vae.vae import VAE
+
+__all__ = [
+    "ELBO",
+    "IWAE",
+    "MIWAE",
+    "VAE",
+    "ContinuousBernoulli",
+    "CouplingFlow",
+    "DiagonalNormal",
+    "DoublyReparameterised",
+    "FullNormal",
+    "LadderVAE",
+    "MixtureOfNormals",
+    "Renyi",
+    "Reparameterised",
+    "SemiSupervisedVAE",
+    "SharedScale",
+    "StandardNormal",
+    "StickingTheLanding",
+    "StraightThrough",
+    "UniformClasses",
+    "VampPrior",
+]

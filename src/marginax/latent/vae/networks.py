@@ -1,0 +1,76 @@
+"""The networks of a model with an encoder and a decoder, called on batches."""
+
+import inspect
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from marginax._kernels.examples_last import call_batched
+from marginax._kernels.random import derive
+from marginax.files import register
+from marginax.latent.vae.latent_posteriors import AbstractLatentPosterior
+from marginax.latent.vae.latent_priors import AbstractLatentPrior
+from marginax.nets import reinitialise, takes_key
+
+Extras = dict[str, Array]  # what networks may see besides: "context", "mask"
+
+
+@register("latent/autoencoder")
+class Autoencoder(eqx.Module):
+    """Encoder, decoder, and what is trained of the distributions of latents.
+
+    Called on one example, it gives what the decoder says at the mean of its latents.
+    """
+
+    encoder: eqx.Module
+    decoder: eqx.Module
+    latent_posterior: AbstractLatentPosterior
+    latent_prior: AbstractLatentPrior
+
+    def __call__(self, x: Float[Array, "..."]) -> Float[Array, " k"]:
+        """Outputs of the decoder for one example."""
+        mean, _ = self.latent_posterior.moments(self.encode(x[None]))
+        return self.decode(mean)[0]
+
+    def encode(
+        self, x: Float[Array, "b ..."], extras: Extras | None = None, *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, "b m"]:
+        """What the encoder says about examples."""
+        return call_network(self.encoder, x, extras or {}, key=key)
+
+    def decode(
+        self, z: Float[Array, "n d"], extras: Extras | None = None, *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, "n k"]:
+        """What the decoder says about entries, given latents."""
+        return call_network(self.decoder, z, {k: v for k, v in (extras or {}).items() if k == "context"}, key=key)
+
+    def reinitialise(self, key: PRNGKeyArray) -> "Autoencoder":
+        """The same architecture with fresh weights."""
+        parts = (self.encoder, self.decoder, self.latent_posterior, self.latent_prior)
+        return Autoencoder(*(reinitialise(part, key=derive(key, i)) for i, part in enumerate(parts)))  # pyright: ignore
+
+
+def call_network(network: Any, inputs: Array, extras: Extras, *, key: PRNGKeyArray | None) -> Float[Array, "n k"]:
+    """Outputs of a network for many inputs, a vector for each.
+
+    A network whose call has an argument `context` or `mask` is given it; else a context is put behind the input.
+    """
+    asked = inspect.signature(type(network).__call__).parameters
+    passed = {name: value for name, value in extras.items() if name in asked}
+    if "context" in extras and "context" not in passed:
+        parts = [part.reshape(part.shape[0], -1) for part in (inputs, extras["context"])]
+        inputs = jnp.concatenate(parts, axis=1)
+    keyed = key is not None and takes_key(network) and getattr(network, "stochastic", True)
+    if passed:
+        keys = jax.random.split(key, inputs.shape[0]) if keyed and key is not None else None
+
+        def call(x: Array, more: Extras, key: Any) -> Array:
+            return network(x, **more) if key is None else network(x, **more, key=key)
+
+        output = jax.vmap(call, in_axes=(0, 0, None if keys is None else 0))(inputs, passed, keys)
+    else:
+        output = call_batched(network, inputs, key=key if keyed else None)
+    return output.reshape(output.shape[0], -1)
