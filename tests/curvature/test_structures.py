@@ -19,6 +19,7 @@ from marginax.curvature import (
     Diagonal,
     EmpiricalFisher,
     Extent,
+    FixedCovariance,
     FunctionSpace,
     Hessian,
     Kronecker,
@@ -28,7 +29,7 @@ from marginax.curvature import (
     output_jacobian,
     plan_for,
 )
-from marginax.curvature.jacobians import dense_rows
+from marginax.curvature.jacobians import Outer, Plain, Zero, dense_rows
 from marginax.curvature.low_rank import ReducedCurvature
 from marginax.data import Batch
 from marginax.nets.layers import layers_of, replace_layers
@@ -426,6 +427,24 @@ def test_the_jacobian_of_outputs_is_that_of_the_raveled_parameters(moves):
     sizes = [int(np.prod(leaf.shape)) for leaf in case.model.leaves]
     asked = np.repeat((True,) * 6 if moves is None else moves, sizes)
     np.testing.assert_allclose(dense_rows(jacobian), np.where(asked, case.jacobian, 0.0), rtol=1e-8, atol=1e-10)
+
+
+LEAVES = {
+    "weight": lambda rng: Outer(jnp.asarray(rng.normal(size=(4, 3, 2, 5))), jnp.asarray(rng.normal(size=(4, 2, 1))), 0),
+    "bias": lambda rng: Outer(jnp.asarray(rng.normal(size=(4, 3, 2, 5))), None, 0),
+    "written out": lambda rng: Plain(jnp.asarray(rng.normal(size=(4, 3, 5)))),
+    "zero": lambda rng: Zero(5, (4, 3)),
+}
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_weights_that_stay_at_their_mean_add_nothing_at_any_example(name):
+    """Four examples with three columns, of the derivatives with respect to five weights."""
+    leaf, variances = LEAVES[name](np.random.default_rng(0)), jnp.arange(5.0)
+    exact = jnp.einsum("nmp,p,nlp->nml", leaf.dense(), variances, leaf.dense())
+    np.testing.assert_allclose(leaf.spread(variances), exact, atol=1e-12)
+    found = FixedCovariance(5).spread((leaf,))
+    np.testing.assert_array_equal(found, np.zeros((4, 3, 3)), strict=True)
 
 
 @pytest.mark.parametrize("kind", [Kronecker(), EKFAC(), FunctionSpace()], ids=lambda s: type(s).__name__)

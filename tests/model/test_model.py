@@ -67,6 +67,25 @@ def test_log_likelihood_equals_scipy(name, data):
     )
 
 
+def test_information_of_a_normal_with_scale_from_the_network_is_the_mean_square_of_its_score():
+    """By Gauss-Hermite quadrature, which is exact: the score is quadratic in the target."""
+    likelihood = mx.likelihoods.Gaussian(scale=mx.likelihoods.FromNetwork(min_scale=0.01))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(5)
+    output = jnp.array([0.3, -0.8])
+
+    @jax.jit
+    def scores_and_fisher(output, nodes):
+        loc, scale = likelihood.location_and_scale(output, {})
+        score = jax.grad(lambda f, y: likelihood.log_prob(f[None], y, {})[0])
+        scores = jax.vmap(score, (None, 0))(output, loc + scale * nodes[:, None])
+        return scores, likelihood.fisher(output[None], {})[0]
+
+    scores, found = (
+        np.asarray(leaf, np.float64) for leaf in scores_and_fisher(output, jnp.asarray(nodes, jnp.float32))
+    )
+    np.testing.assert_allclose(found, scores.T * (weights / weights.sum()) @ scores, rtol=1e-4, atol=1e-5)
+
+
 def test_classification_and_counts_equal_scipy(data):
     x, _ = data
     labels, counts = np.arange(20) % 3, np.arange(20) % 7

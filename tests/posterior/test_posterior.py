@@ -9,7 +9,7 @@ from jax.flatten_util import ravel_pytree
 from scipy import stats
 
 import marginax as mx
-from marginax.curvature import DenseCovariance, DiagonalCovariance, LowRankCovariance
+from marginax.curvature import DenseCovariance, DiagonalCovariance, LowRankCovariance, ReducedCovariance
 from marginax.data import DataSpec
 from marginax.files import FileError
 from marginax.infer import MAP
@@ -41,6 +41,11 @@ COVARIANCES = {
     "diagonal": lambda rng: DiagonalCovariance(jnp.asarray(rng.uniform(0.5, 2, 5), jnp.float32)),
     "low rank": lambda rng: LowRankCovariance(
         jnp.asarray(rng.uniform(0.5, 2, 5), jnp.float32), jnp.asarray(rng.normal(size=(5, 2)), jnp.float32)
+    ),
+    "reduced": lambda rng: ReducedCovariance(
+        jnp.asarray(rng.uniform(0.5, 2, 5), jnp.float32),
+        jnp.asarray(np.linalg.qr(rng.normal(size=(5, 2)))[0], jnp.float32),
+        jnp.array([0.9, 0.5]),
     ),
     "dense": lambda rng: DenseCovariance(
         jnp.asarray(np.linalg.cholesky(np.cov(rng.normal(size=(5, 20)))), jnp.float32)
@@ -121,6 +126,16 @@ def test_mixture_predicts_with_its_weights(data):
     np.testing.assert_allclose(mixture.mean, 0.25 * inner[0] + 0.75 * inner[1], rtol=1e-4)
     with pytest.raises(ValueError, match="weights must be 2 positive numbers"):
         Mixture([parts["draws"], parts["normal"]], weights=np.array([1.0, -1.0]))
+
+
+@pytest.mark.parametrize(
+    ("num", "components"), [(1, [0]), (2, [0, 2]), (3, [0, 1, 2]), (5, [0, 0, 1, 2, 2]), (6, [0, 0, 1, 1, 2, 2])]
+)
+def test_chains_from_a_mixture_start_in_turn_at_all_of_its_components(num, components):
+    model = mx.Density(lambda w: -jnp.sum(w**2), jnp.zeros(2))
+    means = jnp.array([[1.0, -1.0], [2.0, -2.0], [3.0, -3.0]])
+    mixture = Mixture([Gaussian(model, mean, DiagonalCovariance(jnp.ones(2))) for mean in means])
+    np.testing.assert_array_equal(mixture.starting_points(num), means[np.array(components)])
 
 
 @pytest.mark.parametrize("draw", ["sample_params", "draw"])

@@ -6,10 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
+from scipy.special import expit
 
 import marginax as mx
+from marginax.curvature import DenseCovariance
+from marginax.data import DataSpec
 from marginax.infer import MAP, Laplace, MCDropout
-from marginax.predict import DrawLoop
+from marginax.posterior import Gaussian
+from marginax.predict import DrawLoop, LaplaceBridge, Linearised, MonteCarlo, Probit
 from marginax.predict.loop import components
 
 RNG = np.random.default_rng(0)
@@ -122,6 +126,33 @@ def test_linearised_mixtures_with_unequal_weights_are_the_average_by_hand(kind):
     y = _targets(kind, 1.0)[:5]
     densities = np.stack([np.exp(member.log_prob(y)) for member in members])
     np.testing.assert_allclose(np.exp(found.log_prob(y)), np.tensordot(weights, densities, 1), rtol=1e-3)
+
+
+def _averaged(link, mean, variance):
+    """Probability of the second class, and the variance of it over draws, by the formula of a link."""
+    if isinstance(link, Probit):
+        return expit(mean / np.sqrt(1 + np.pi / 8 * variance)), None
+    if isinstance(link, LaplaceBridge):  # two classes: a Beta with the mean expit(m) and 1 / (v p (1 - p)) counts
+        p = expit(mean)
+        return p, p * (1 - p) / (1 + 1 / (variance * p * (1 - p)))
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    values, weights = expit(mean + np.sqrt(variance) * nodes[:, None]), weights / weights.sum()
+    return weights @ values, weights @ values**2 - (weights @ values) ** 2
+
+
+@pytest.mark.parametrize("link", [MonteCarlo(), Probit(), LaplaceBridge()], ids=lambda link: type(link).__name__)
+def test_a_single_linearised_logit_is_two_classes_by_every_link(link):
+    model = mx.Model(mx.nets.MLP(1, (), 1, key=0), mx.likelihoods.Bernoulli())
+    root, spec, num = np.array([[0.8, 0.0], [0.3, 0.6]], np.float32), DataSpec((1,), (), 30), 20_000
+    weights = jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.7), model.initial(1))
+    posterior = Gaussian(model, weights, DenseCovariance(jnp.asarray(root)), spec, predictive=Linearised(link))
+    found = posterior.predict(AT, num_samples=num, key=1)
+    phi = np.concatenate([AT, np.ones_like(AT)], axis=1).astype(np.float64)
+    probs, spread = _averaged(link, phi @ np.array([0.7, 0.7]), np.sum((phi @ root) ** 2, axis=1))
+    error = 4.9 * np.sqrt(spread / num) if isinstance(link, MonteCarlo) else 1e-5
+    if isinstance(link, LaplaceBridge):
+        np.testing.assert_allclose(found.epistemic_variance[:, 1], spread, rtol=1e-4)
+    assert (np.abs(found.probs - np.stack([1 - probs, probs], axis=1)) < np.reshape(error, (-1, 1))).all()
 
 
 def test_models_without_a_predictive_say_so():

@@ -9,7 +9,7 @@ import scipy.stats as st
 
 from marginax.data import DataSpec, Scaling
 from marginax.model import distributions as dist
-from marginax.predict import RegressionPrediction, predict
+from marginax.predict import RegressionPrediction, predict, root
 
 S, N, D = 40, 7, 2
 
@@ -112,6 +112,14 @@ def test_quantiles_of_narrow_separated_components():
     prediction = predict(NORMAL, (loc, np.full((S, 1), 1e-4, np.float32)), _x(), spec=_spec())
     found = prediction.quantile([1 / 8, 3 / 8, 3 / 4])
     assert np.abs(found - np.array([[0.0], [1.0], [1e3]])).max() < 1e-5
+
+
+def test_a_quantile_whose_inverse_is_quadratic_is_found_by_the_second_step(monkeypatch):
+    """Of sqrt(y) it is q^2: one bisection makes a third point, and interpolation through three is exact."""
+    monkeypatch.setattr(root, "_MAX_STEPS", 2)
+    q = jnp.array([0.3, 0.45])
+    found = root.find_quantile(jnp.sqrt, q, jnp.full(2, 0.35), jnp.full(2, 0.2))
+    np.testing.assert_allclose(found, q**2, rtol=1e-5)
 
 
 @pytest.mark.slow
