@@ -307,7 +307,7 @@ def test_trace_splits_the_bound():
 )
 def test_means_start_at_a_trained_network(method):
     problem = testing.linear_layer(3)
-    start = mx.fit(problem.model, problem.data, mx.infer.MAP(num_epochs=2000, batch_size=None), key=0)
+    start = mx.fit(problem.model, problem.data, mx.infer.MAP(num_epochs=200, batch_size=None), key=0)
     mean, _ = flat_moments(mx.fit(problem.model, problem.data, method, init=start, key=1))
     np.testing.assert_allclose(mean, ravel_pytree(start.starting_points(1))[0], atol=1e-5)
 

@@ -115,7 +115,7 @@ def test_quantiles_of_narrow_separated_components():
 
 
 def test_a_quantile_whose_inverse_is_quadratic_is_found_by_the_second_step(monkeypatch):
-    """Of sqrt(y) on (0, 1) it is q^2: after one bisection three points are known, and interpolation through them is exact."""
+    """Of sqrt(y) it is q^2: one bisection makes a third point, and interpolation through three is exact."""
     monkeypatch.setattr(root, "_MAX_STEPS", 2)
     q = jnp.array([0.3, 0.45])
     found = root.find_quantile(jnp.sqrt, q, jnp.full(2, 0.35), jnp.full(2, 0.2))
