@@ -129,7 +129,7 @@ def test_mixture_predicts_with_its_weights(data):
 
 
 @pytest.mark.parametrize(
-    ("num", "components"), [(1, [0]), (2, [0, 2]), (3, [0, 1, 2]), (5, [0, 0, 1, 2, 2]), (6, [0, 0, 1, 1, 2, 2])]
+    ("num", "components"), [(1, [0]), (2, [0, 2]), (3, [0, 1, 2]), (4, [0, 1, 1, 2]), (6, [0, 0, 1, 1, 2, 2])]
 )
 def test_chains_from_a_mixture_start_in_turn_at_all_of_its_components(num, components):
     model = mx.Density(lambda w: -jnp.sum(w**2), jnp.zeros(2))

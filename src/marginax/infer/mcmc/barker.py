@@ -34,7 +34,8 @@ class Barker(AbstractSampler):
     Takes what every `AbstractSampler` takes, and:
 
     Args:
-        target_acceptance: mean acceptance that the step size aims at; 0.4 is best in many dimensions.
+        target_acceptance: mean acceptance that the step size aims at; on normals, jumps at 0.4 to 0.6 are within
+            a tenth of the longest.
     """
 
     num_warmup: int = 2000
