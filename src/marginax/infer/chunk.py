@@ -106,6 +106,12 @@ def chain_keys(key: PRNGKeyArray, num_chains: int) -> Key[Array, " chains"]:
     return jax.vmap(lambda chain: jax.random.fold_in(key, chain))(jnp.arange(num_chains))
 
 
+@partial(compiled, once=True)
+def prediction_key(key: PRNGKeyArray, num_chains: int) -> PRNGKeyArray:
+    """The key of a posterior, unlike those of the chains."""
+    return jax.random.fold_in(key, num_chains)
+
+
 def data_key(key: PRNGKeyArray, phase: Array | int) -> PRNGKeyArray:
     """The key that orders the data in a phase."""
     return derive(key, phase, stream=_DATA)

@@ -31,6 +31,7 @@ from marginax.infer.chunk import (
     index_of_program,
     num_devices,
     on_host,
+    prediction_key,
     program_of,
     run_chunk,
     spread_chains,
@@ -196,7 +197,7 @@ class Run:
             longest = _MOST_STEPS  # room for infos costs nothing, and runs of all lengths share a program
         most = min(_MOST_STEPS, longest, self.chunk_size or _MOST_STEPS)
         if phase.keep is not None:
-            size = _num_bytes(phase.kept(states)) / phase.thin
+            size = phase.num_bytes(states) / phase.thin
             most = min(most, int(_MOST_BYTES / max(size, 1)))
         if self.source.on_host:
             size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.source.examples(1)))
@@ -258,9 +259,7 @@ class Run:
     def _check_room(self, phases: tuple[Phase, ...], states: PyTree) -> None:
         """Raise before anything is computed if the draws will not fit where they go."""
         need = sum(
-            phase.num_kept(phase.num_steps) * _num_bytes(phase.kept(states))
-            for phase in phases
-            if phase.keep is not None
+            phase.num_kept(phase.num_steps) * phase.num_bytes(states) for phase in phases if phase.keep is not None
         )
         if self.directory is None:
             error, free, where = MemoryError, available_memory(), "of memory"
@@ -383,7 +382,7 @@ class Run:
         posterior = eqx.tree_at(
             lambda p: (p.spec, p.record, p.key),
             posterior,
-            (self.source.spec, record, jax.random.fold_in(self.key, self.num_chains)),
+            (self.source.spec, record, prediction_key(self.key, self.num_chains)),
             is_leaf=lambda node: node is None or isinstance(node, FitRecord),
         )
         if finished and self.directory is not None:
@@ -395,7 +394,3 @@ class Run:
 
 def _true(flags: np.ndarray) -> list[int]:
     return np.flatnonzero(flags).tolist()
-
-
-def _num_bytes(tree: PyTree) -> int:
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -78,6 +78,10 @@ class Phase:
         assert self.keep is not None
         return jax.eval_shape(jax.vmap(self.keep), self.enter(states))
 
+    def num_bytes(self, states: State) -> int:
+        """Memory of what is kept of the states of all chains at a time."""
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self.kept(states)))
+
     def may_end_at(self, step: int) -> bool:
         """Whether there is a posterior if the phase ends when this many steps are done."""
         return self.can_end if self.keep is None else self.num_kept(step) > 0

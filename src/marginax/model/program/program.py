@@ -267,7 +267,7 @@ def _unconstrained(program: Program, values: dict[str, Array], arguments: Mappin
 def _medians(program: Program, key: PRNGKeyArray) -> Params:
     draw = require("marginax.model.program.sampling").draw_prior
     draws = jax.vmap(lambda k: draw(program, k))(jax.random.split(key, 15))
-    return jax.tree.map(lambda leaf: jnp.nan_to_num(jnp.median(leaf, axis=0)), draws)
+    return jax.tree.map(lambda leaf: jnp.nan_to_num(jnp.sort(leaf, axis=0)[7]), draws)
 
 
 @partial(compiled, once=True)
