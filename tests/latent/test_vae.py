@@ -151,6 +151,7 @@ def test_data_that_cannot_be_meant_are_refused_in_under_a_second(case):
         (lambda: Renyi(1.0), "alpha must be >= 0 and not 1"),
         (lambda: vae(latent_posterior=StraightThrough(2)), "goes with UniformClasses"),
         (lambda: vae(bound=mx.infer.ELBO()), "bound"),
+        (lambda: vae(likelihood=mx.likelihoods.Tempered(mx.likelihoods.Bernoulli(), 0.5)), "must not be tempered"),
         (lambda: CouplingFlow().bound_to(1), "latent_size must be >= 2 for CouplingFlow"),
         (lambda: SemiSupervisedVAE(vae(), nets()[0], 2, -1.0), "label_weight must be >= 0"),
     ],

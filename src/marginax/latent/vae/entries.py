@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Num, PRNGKeyArray
 
 from marginax.files import register
-from marginax.model.likelihoods import AbstractLikelihood, Bernoulli
+from marginax.model.likelihoods import AbstractLikelihood
 from marginax.model.likelihoods.abstract import Unknowns
 from marginax.model.outcome import Outcome
 
@@ -45,7 +45,7 @@ def num_logits(likelihood: AbstractLikelihood, output_size: int, num_entries: in
 def check_entries(likelihood: AbstractLikelihood, output_size: int, x: Num[np.ndarray, "n d"]) -> None:
     """Raise unless these can be entries of examples; those that are not observed are 0."""
     classes = num_logits(likelihood, output_size, x.shape[1])
-    if isinstance(likelihood, Bernoulli | ContinuousBernoulli):
+    if _is_binary(likelihood, output_size, classes) or isinstance(likelihood, ContinuousBernoulli):
         if x.min() < 0 or x.max() > 1:
             raise ValueError(
                 f"x must be in [0, 1] for {_name(likelihood)}, got values from {x.min():g} to {x.max():g}: rescale x, "
@@ -65,10 +65,15 @@ def log_prob_of_entries(
     likelihood: AbstractLikelihood, output: Float[Array, "*n k"], x: Float[Array, "*m d"], unknowns: Unknowns
 ) -> Float[Array, "*n d"]:
     """Log probability of every entry."""
-    if isinstance(likelihood, Bernoulli):  # one expression, and the cross-entropy between 0 and 1
-        return x * output - jax.nn.softplus(output)
     law = law_of_entries(likelihood, output, x.shape[-1], unknowns)
+    if _is_binary(likelihood, output.shape[-1], num_logits(likelihood, output.shape[-1], x.shape[-1])):
+        return x * law.logits - jax.nn.softplus(law.logits)  # one expression, and the cross-entropy between 0 and 1
     return law.log_prob(x)
+
+
+def _is_binary(likelihood: AbstractLikelihood, output_size: int, classes: int) -> bool:
+    """Whether entries are yes or no, by one logit each."""
+    return not classes and likelihood.outcome(output_size).is_class
 
 
 def law_of_entries(likelihood: AbstractLikelihood, output: Float[Array, "*n k"], size: int, unknowns: Unknowns) -> Any:

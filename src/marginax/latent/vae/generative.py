@@ -257,6 +257,8 @@ def check_parts(**parts: tuple[Any, type]) -> None:
         if not isinstance(value, kind):
             word = name.replace("_", " ")
             raise TypeError(f"{name} must be a {word} such as those of mx.latent and mx.likelihoods, got {value!r}")
+        if isinstance(value, AbstractLikelihood) and getattr(value, "temperature", 1.0) != 1.0:
+            raise ValueError(f"{name} must not be tempered: weigh the divergence, bound=mx.latent.ELBO(beta=...)")
 
 
 def size_of_output(
