@@ -92,7 +92,7 @@ def marginax(x: np.ndarray, start: np.ndarray, num_steps: int, repeats: int) -> 
     rows = jnp.asarray(x, jnp.float32)
     statistics = {
         "weights": start.sum(0),
-        "emissions": model.emissions.statistics(rows, jnp.asarray(start, jnp.float32)),
+        "emissions": model.emissions.statistics(rows, jnp.asarray(start.T, jnp.float32)),
     }
     params = model.maximise({**statistics, "weights": jnp.asarray(statistics["weights"], jnp.float32)})
     method = mx.infer.CoordinateAscent(num_steps, tolerance=0.0)

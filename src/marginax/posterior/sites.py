@@ -43,7 +43,7 @@ def site_values(posterior: "AbstractPosterior") -> dict[str, np.ndarray]:
     program = program_of(posterior)
     sampling = require("marginax.model.program.sampling")
     params, (chains, draws) = stacked_params(posterior, None)
-    found = sampling.in_chunks(lambda p, *_: program.sites(p), params, chains * draws, jax.random.key(0), None)
+    found = sampling.in_chunks(lambda p, *_: program.sites(p), params, chains * draws, None, None)
     return {name: value.reshape(chains, draws, *value.shape[1:]) for name, value in found.items()}
 
 

@@ -190,18 +190,22 @@ def in_chunks(
     function: Callable[..., PyTree],
     params: PyTree,
     num: int,
-    key: PRNGKeyArray,
+    key: PRNGKeyArray | None,
     shared: PyTree,
     max_bytes: int = MAX_BYTES,
 ) -> PyTree:
-    """A function of (unknowns, key, shared) at many draws, as many at a time as fit, gathered on the host."""
+    """A function of (unknowns, key, shared) at many draws, as many at a time as fit, gathered on the host.
+
+    Without a key for one that draws nothing.
+    """
     first = None if params is None else jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), params)
-    shapes = jax.eval_shape(function, first, key, shared)
+    shapes = jax.eval_shape(function, first, jax.random.key(0) if key is None else key, shared)
     per_draw = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
     size = max(1, min(num, max_bytes // max(1, 4 * per_draw)))
     results = [np.empty((num, *leaf.shape), leaf.dtype) for leaf in jax.tree.leaves(shapes)]
     every = jax.vmap(function, in_axes=(None if params is None else 0, 0, None))
-    words = np.asarray(_words_of_keys(key, num))  # rows of what is on the host are found without compiling
+    # rows of what is on the host are found without compiling
+    words = np.zeros((num, 2), np.uint32) if key is None else np.asarray(_words_of_keys(key, num))
     compute = eqx.filter_jit(lambda params, words, shared: every(params, jax.random.wrap_key_data(words), shared))
     for start in range(0, num, size):
         rows = np.minimum(np.arange(start, start + size), num - 1)  # the last chunk is filled up: one compilation
