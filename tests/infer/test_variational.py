@@ -18,6 +18,7 @@ from marginax.infer import (
     BayesByBackprop,
     BlundellWeights,
     ClosedForm,
+    Constant,
     Flipout,
     Flow,
     FullRank,
@@ -107,6 +108,37 @@ def test_ivon_ends_at_the_mean_field_optimum():
     mean, covariance = flat_moments(mx.fit(problem.model, problem.data, method, key=0))
     assert (np.abs(mean - problem.mean) < 0.05 * np.sqrt(np.diag(problem.covariance))).all()
     np.testing.assert_allclose(np.diag(covariance), 1 / np.diag(problem.precision), rtol=0.1)
+
+
+def test_ivon_finds_its_optimum_from_far_up_a_steep_slope():
+    """At 10 the curvature of w^4 is 1,200 times what IVON begins with; E[12 w^2] = 1 / variance at the optimum."""
+    model, method = mx.Density(lambda w: -jnp.sum(w**4), jnp.full(3, 10.0)), IVON(b2=0.999, num_epochs=4000)
+    posterior = mx.fit(model, None, method, key=0)
+    mean, covariance = flat_moments(posterior)
+    assert (np.abs(mean) < 0.1 * 12**-0.25).all()
+    np.testing.assert_allclose(np.diag(covariance), 12**-0.5, rtol=0.1)
+
+
+@pytest.mark.parametrize("slope", [-1e12, 1e12])
+def test_no_gradient_throws_ivon_out_of_reach_of_its_draws(slope):
+    """Where squares of the curvature estimate overflow in float32, which made long runs NaN."""
+    model, batch = mx.Density(lambda w: slope * jnp.sum(w), jnp.zeros(5)), Batch((), jnp.arange(1), 1)
+    method = IVON(schedule=Constant())
+    state = method.init(model, jnp.zeros(5), batch, key=jax.random.key(0))
+    for step in range(5):
+        new, _ = method.step(model, state, batch, key=jax.random.key(step))
+        assert (jnp.abs(new.params - state.params) <= 1.001 * new.scale).all()
+        precisions = (state.scale / new.scale) ** 2
+        assert ((precisions > 0.499) & (precisions < 2.501)).all()
+        state = new
+
+
+def test_ivon_stays_proper_when_the_curvature_of_its_prior_drops():
+    """Negative curvature of the data that the prior outweighed, and does not any more."""
+    h, before, after = jnp.array([-0.009]), 0.01, jnp.array([1e-8])
+    scale = jnp.sqrt(1 / (100 * (h + before)))
+    new = IVON()._curvature(100.0, h, after, jnp.zeros(1), jnp.ones(1), scale)
+    assert new + after > 0.49 * (h + before)
 
 
 def test_particles_find_a_normal_posterior():

@@ -127,6 +127,10 @@ def wrong_sign(self, weight, h, delta, gradient, noise, scale):
     return CURVATURE(self, weight, h, delta, -gradient, noise, scale)
 
 
+def unbounded(self, rate, unbias, m, a, r, inverse, s):
+    return m - rate * (a * unbias + r) * inverse
+
+
 def attraction(particles, gradients):
     direction, distance = DIRECTION(particles, gradients)
     plain, _ = DIRECTION(particles, jnp.zeros_like(gradients))
@@ -155,6 +159,13 @@ BUGS = [
     Bug("IVON with a variance for a scale", ivon.IVON, "_scale", variance_for_scale, ivon_optimum),
     Bug("IVON with the prior counted for every example", ivon, "prior_curvature", prior_for_each, ivon_optimum),
     Bug("IVON with the sign of curvature turned", ivon.IVON, "_curvature", wrong_sign, ivon_optimum),
+    Bug(
+        "IVON steps as far as a gradient says",
+        ivon.IVON,
+        "_moved",
+        unbounded,
+        lambda: variational.test_no_gradient_throws_ivon_out_of_reach_of_its_draws(1e12),
+    ),
     Bug("particles attract", svgd, "stein_direction", attraction, variational.test_particles_find_a_normal_posterior),
 ]
 

@@ -8,7 +8,11 @@ $\bar g \leftarrow \beta_1 \bar g + (1 - \beta_1) g, \quad
  h \leftarrow \beta_2 h + (1 - \beta_2) \hat h + \tfrac12 (1 - \beta_2)^2 \frac{(h - \hat h)^2}{h + \delta}, \quad
  m \leftarrow m - \alpha \frac{\bar g + \delta m}{h + \delta}$
 
-The quadratic term keeps h positive. For priors that are not normal, $\delta$ and $\delta m$ are the curvature and
+The quadratic term keeps $h + \delta$ positive. One draw says little of what is further away than it reached, so no step
+moves m by more than s, nor changes $h + \delta$ by more than the quadratic at $\pm 1$ (a half to 2.5 times). Without
+that bound, which the paper does not have (its radius is one for all weights), a rare gradient where h is small throws
+m far out, the curvature there throws the next, and float32 overflows. Late small steps are inside: the optimum is the
+same. For priors that are not normal, $\delta$ and $\delta m$ are the curvature and
 slope of minus their log density at m; unknowns besides the weights have no $\delta$, and their prior is part of the
 loss.
 """
@@ -32,6 +36,7 @@ from marginax.model.abstract import Params
 from marginax.posterior import AbstractPosterior, Gaussian
 
 _TINY = 1e-8
+_RADIUS = 1.0  # of a step: of m in units of s, of h + delta relative to itself
 
 
 class IVONState(eqx.Module):
@@ -63,7 +68,7 @@ class IVON(AbstractMethod):
     Args:
         learning_rate: of the mean.
         b1: decay of the gradient.
-        b2: decay of the curvature.
+        b2: decay of the curvature; a run needs several times its memory of 1 / (1 - b2) steps to settle.
         initial_curvature: of the mean loss; larger is narrower and slower at the start.
         temperature: of the posterior.
         schedule: how the learning rate changes over the run.
@@ -124,17 +129,23 @@ class IVON(AbstractMethod):
         learn = partial(self._curvature, weight)
         curvature = jax.tree.map(learn, state.curvature, delta, gradient, noise, state.scale)
         inverse = jax.tree.map(lambda h, d: 1.0 / (h + d), curvature, delta)  # one division serves mean and scale
-        params = jax.tree.map(lambda m, a, r, i: m - rate * (a * unbias + r) * i, mean, momentum, pull, inverse)
         scale = self._scale(inverse, weight)
+        move = partial(self._moved, rate, unbias)
+        params = jax.tree.map(move, mean, momentum, pull, inverse, scale)
         return IVONState(params, momentum, curvature, scale, state.count + 1), IVONInfo(log_likelihood)
 
     def _curvature(
         self, weight: Array | float, h: Array, delta: Array, gradient: Array, noise: Array, s: Array
     ) -> Array:
         """Where 1 / s^2 = weight (h + delta), so that nothing has to be divided."""
-        estimate = gradient * noise * s * ((h + delta) * weight)
-        quick = 1.0 - self.b2
-        return self.b2 * h + quick * estimate + 0.5 * quick**2 * (h - estimate) ** 2 * (s * s * weight)
+        variance = s * s * weight
+        change = (1.0 - self.b2) * (gradient * noise * s * weight - h * variance)
+        change = jnp.clip(change, -_RADIUS, _RADIUS)
+        return jnp.maximum(h + (h + delta) * (change + 0.5 * change**2), 0.5 / variance - delta)
+
+    def _moved(self, rate: Array, unbias: Array, m: Array, a: Array, r: Array, inverse: Array, s: Array) -> Array:
+        """A Newton step, no further than the draws that it was learned from reach."""
+        return m - jnp.clip(rate * (a * unbias + r) * inverse, -_RADIUS * s, _RADIUS * s)
 
     def _scale(self, inverse: Params, weight: Array | float) -> Params:
         return jax.tree.map(lambda i: jnp.sqrt(i * (1.0 / weight)), inverse)
