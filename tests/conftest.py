@@ -2,7 +2,6 @@
 
 import gc
 import os
-import signal
 from itertools import count
 from pathlib import Path
 
@@ -17,10 +16,8 @@ _MAPS = Path("/proc/self/maps")
 
 
 def pytest_configure(config):
-    """Tests compile for themselves, and leave the user's cache alone; Ctrl-C reaches them also in the background."""
+    """Tests compile for themselves, and leave the user's cache alone."""
     os.environ[VARIABLE] = "off"
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as shells start what ends with "&"
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
