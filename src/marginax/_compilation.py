@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -26,6 +27,7 @@ _LEAST_SECONDS = 0.1  # of compilation: what is faster is not worth a file
 _QUICK = {"xla_cpu_use_fusion_emitters": False}
 _ONCE = {"xla_backend_optimization_level": 0}
 _LITTLE = 100_000  # numbers in all
+_ZERO = np.zeros((), np.float32)
 
 
 def compiled(function: Function, *, donate: Any = "none", once: bool = False) -> Function:
@@ -41,8 +43,8 @@ def compiled(function: Function, *, donate: Any = "none", once: bool = False) ->
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        leaves = (jnp.array(1) + 1, *jax.tree.leaves((args, kwargs)))  # the sum is traced where everything is
-        if any(isinstance(leaf, Tracer) for leaf in leaves):  # options are for whole programs
+        leaves = jax.tree.leaves((args, kwargs))
+        if any(isinstance(leaf, Tracer) for leaf in (_placed_number(), *leaves)):  # options are for whole programs
             return part(*args, **kwargs)
         as_it_stands = once and sum(jnp.size(leaf) for leaf in leaves if eqx.is_array(leaf)) <= _LITTLE
         if as_it_stands not in whole:
@@ -52,17 +54,28 @@ def compiled(function: Function, *, donate: Any = "none", once: bool = False) ->
     return call  # type: ignore[return-value]
 
 
-@functools.cache
+def _placed_number() -> jax.Array:
+    """A number that is traced where everything is, also what does not come from an argument."""
+    return jax.device_put(_ZERO)
+
+
 def _options(as_it_stands: bool) -> dict[str, Any] | None:
-    """Those that this version of XLA knows."""
-    known: dict[str, Any] = {}
-    for option in (_QUICK, _ONCE) if as_it_stands else (_QUICK,):
-        try:
-            jax.jit(lambda x: x, compiler_options=option)(0)
-        except jax.errors.JaxRuntimeError:
-            continue
-        known |= option
-    return known or None
+    return {name: value for name, value in _known_options().items() if as_it_stands or name in _QUICK} or None
+
+
+@functools.cache
+def _known_options() -> dict[str, Any]:
+    """Those that this version of XLA knows: all, as a rule."""
+    options = _QUICK | _ONCE
+    return options if _knows(options) else {name: value for name, value in options.items() if _knows({name: value})}
+
+
+def _knows(options: dict[str, Any]) -> bool:
+    try:
+        jax.jit(lambda x: x, compiler_options=options)(_ZERO)
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 def use_compilation_cache() -> Path | None:

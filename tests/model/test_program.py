@@ -64,6 +64,14 @@ def around_the_data(x):
         numpyro.sample("x", dist.Normal(centre, 1.0), obs=x)
 
 
+def surer_with_more(x):
+    """A prior that knows how many data there are, which no batch of them tells."""
+    centre = numpyro.sample("centre", dist.Normal(0, 1 / len(x)))
+    numpyro.deterministic("wide", centre * len(x))
+    with numpyro.plate("rows", len(x)):
+        numpyro.sample("x", dist.Normal(centre, 1.0), obs=x)
+
+
 def table(y):
     """Rows and columns, and something that was seen besides."""
     centre = numpyro.sample("centre", dist.Normal(0, 1))
@@ -105,10 +113,11 @@ def moved(program, params, seed):
         (schools, {"errors": np.array([15.0, 10, 16]), "effects": np.array([28.0, 8, -3])}),
         (everything, None),
         (around_the_data, {"x": Y}),
+        (surer_with_more, {"x": Y}),
         (hidden_walk, {"x": Y}),
         (table, {"y": X}),
     ],
-    ids=["coin", "regression", "schools", "everything", "around_the_data", "hidden_walk", "table"],
+    ids=["coin", "regression", "schools", "everything", "around_the_data", "surer_with_more", "hidden_walk", "table"],
 )
 def test_log_density_is_that_of_numpyro(model, data):
     program, batch, params = whole_batch(model, data)
@@ -130,9 +139,17 @@ def test_prior_and_likelihood_are_told_apart():
     assert set(values) == {"weights", "scale"}  # the mean depends on data
 
 
-def test_a_prior_that_depends_on_data_is_never_seen_in_batches():
-    with pytest.raises(ValueError, match="its prior depends on values of the data"):
-        mx.Program(around_the_data).bind(Minibatches(Rows({"x": Y}), 2))
+@pytest.mark.parametrize("model", [around_the_data, surer_with_more])
+def test_a_prior_that_depends_on_data_is_never_seen_in_batches(model):
+    with pytest.raises(ValueError, match="its prior depends on the data, or on their number"):
+        mx.Program(model).bind(Minibatches(Rows({"x": Y}), 2))
+
+
+def test_the_density_of_a_batch_in_one_run_is_prior_and_scaled_likelihood():
+    program, batch, params = whole_batch(regression, {"x": X, "y": Y})
+    some = Batch(jax.tree.map(lambda leaf: leaf[:2], batch.data), batch.index[:2], 6)
+    expected = program.log_prior(params) + 3 * program.log_likelihood(params, some).sum()
+    np.testing.assert_allclose(program.log_density(params, some), expected, rtol=1e-5)
 
 
 def test_many_rows_are_taken_in_blocks():

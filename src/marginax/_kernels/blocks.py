@@ -14,6 +14,11 @@ BLOCK = 4096
 """Rows of a block; fewer than two blocks are done at once."""
 
 
+def fits_a_block(num_rows: int) -> bool:
+    """Whether rows are done at once."""
+    return num_rows < 2 * BLOCK
+
+
 def sum_over_rows(function: Callable[[Any, Any], Float[Array, " b"]], params: PyTree, rows: PyTree) -> Float[Array, ""]:
     """Sum of `function(params, rows)`, a number for each row.
 
@@ -30,7 +35,7 @@ def sum_over_rows(function: Callable[[Any, Any], Float[Array, " b"]], params: Py
     (99990000.0, 49995000.0)
     """
     num_rows = jax.tree.leaves(rows)[0].shape[0]
-    if num_rows < 2 * BLOCK:
+    if fits_a_block(num_rows):
         return jnp.sum(function(params, rows))
     num_blocks = -(-num_rows // BLOCK)
     size = -(-num_rows // num_blocks)
@@ -52,7 +57,7 @@ def sum_of_blocks(function: Callable[[Any, Float[Array, " b"]], PyTree], rows: P
     """
     num_rows = jax.tree.leaves(rows)[0].shape[0]
     real = jax.dtypes.canonicalize_dtype(float)
-    if num_rows < 2 * BLOCK:
+    if fits_a_block(num_rows):
         return function(rows, jnp.ones(num_rows, real))
     num_blocks = -(-num_rows // BLOCK)
     size = -(-num_rows // num_blocks)

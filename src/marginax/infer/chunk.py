@@ -101,15 +101,10 @@ def spread_chains(states: PyTree, mesh: Mesh | None) -> PyTree:
 
 
 @partial(compiled, once=True)
-def chain_keys(key: PRNGKeyArray, num_chains: int) -> Key[Array, " chains"]:
-    """One key for each chain."""
-    return jax.vmap(lambda chain: jax.random.fold_in(key, chain))(jnp.arange(num_chains))
-
-
-@partial(compiled, once=True)
-def prediction_key(key: PRNGKeyArray, num_chains: int) -> PRNGKeyArray:
-    """The key of a posterior, unlike those of the chains."""
-    return jax.random.fold_in(key, num_chains)
+def run_keys(key: PRNGKeyArray, num_chains: int) -> tuple[Key[Array, " chains"], PRNGKeyArray]:
+    """One key for each chain, and one for the posterior, unlike those."""
+    keys = jax.vmap(lambda chain: jax.random.fold_in(key, chain))(jnp.arange(num_chains + 1))
+    return keys[:-1], keys[-1]
 
 
 def data_key(key: PRNGKeyArray, phase: Array | int) -> PRNGKeyArray:

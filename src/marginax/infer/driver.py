@@ -24,16 +24,15 @@ from marginax.files.disk import naming
 from marginax.infer.chunk import (
     Fixed,
     bound_programs,
-    chain_keys,
     chain_mesh,
     data_key,
     finite_chains,
     index_of_program,
     num_devices,
     on_host,
-    prediction_key,
     program_of,
     run_chunk,
+    run_keys,
     spread_chains,
     start_chains,
     start_elsewhere,
@@ -172,7 +171,7 @@ class Run:
     def _fixed(self, capacity: int) -> Fixed:
         model, source, keys, mesh = self._placed()
         program = program_of(self._phases[index_of_program(self._phases, self.phase)])
-        phase = jnp.asarray(self.phase, jnp.uint32)
+        phase = jax.device_put(np.uint32(self.phase))
         return Fixed(model, program, source, keys, phase, capacity, self.method.lockstep, mesh)
 
     def _placed(self) -> tuple[AbstractModel, AbstractSource, Array, Mesh | None]:
@@ -182,7 +181,7 @@ class Run:
         if not source.on_host:
             place = jax.NamedSharding(mesh, jax.P()) if mesh is not None else None
             source = jax.tree.map(lambda a: jax.device_put(a, place) if eqx.is_array_like(a) else a, source)
-        return model, source, spread_chains(chain_keys(self.key, self.num_chains), mesh), mesh
+        return model, source, spread_chains(run_keys(self.key, self.num_chains)[0], mesh), mesh
 
     @property
     def _phases(self) -> tuple[Phase, ...]:
@@ -382,7 +381,7 @@ class Run:
         posterior = eqx.tree_at(
             lambda p: (p.spec, p.record, p.key),
             posterior,
-            (self.source.spec, record, prediction_key(self.key, self.num_chains)),
+            (self.source.spec, record, run_keys(self.key, self.num_chains)[1]),
             is_leaf=lambda node: node is None or isinstance(node, FitRecord),
         )
         if finished and self.directory is not None:

@@ -3,12 +3,14 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.interpreters import partial_eval
 from jaxtyping import Array, PyTree
 
 from marginax._extras import require
@@ -33,7 +35,7 @@ class Layout(eqx.Module):
         rank: most batch axes of any site.
         plate: name of the plate of the examples; None if all data are seen at once.
         axis: of that plate, from the right.
-        prior_sees_data: whether even the prior depends on the data, so that all is likelihood.
+        prior_sees_data: whether even the prior depends on the data or their number, so that all is likelihood.
         has_discrete: whether sites are summed out.
         local: name and unconstrained shape of each continuous site that every example has for itself, with -1 for the
             number of rows. Only where a guide draws them given the rows; else all are unknowns.
@@ -54,10 +56,14 @@ class Layout(eqx.Module):
         """Whether the likelihood is a sum over examples that can be seen a few at a time."""
         return self.plate is not None
 
-    def placeholders(self) -> dict[str, Array]:
-        """Arguments of the right shapes."""
-        rows = (_PLACEHOLDERS,) if self.splits else ()
+    def placeholders(self, num_rows: int = _PLACEHOLDERS) -> dict[str, Array]:
+        """Arguments of the right shapes, of some rows where examples are told apart."""
+        rows = (num_rows,) if self.splits else ()
         return {name: jnp.zeros((*rows, *shape), dtype) for name, shape, dtype in self.arguments}
+
+    def stand_ins(self) -> list[dict[str, jax.ShapeDtypeStruct]]:
+        """Shapes of arguments: of few rows and of more where examples are told apart."""
+        return [jax.eval_shape(partial(self.placeholders, _PLACEHOLDERS + more)) for more in range(1 + self.splits)]
 
     def local_zeros(self, num_rows: int) -> dict[str, Array]:
         """Unknowns of each of some rows, at the origin."""
@@ -182,7 +188,7 @@ def _analyse(
             plate = plate if reason is None else None
     layout = _layout(program, arrays, found, longer, plate) if plate is not None else None
     if layout is not None and layout.prior_sees_data:
-        layout, reason = None, "its prior depends on values of the data"
+        layout, reason = None, "its prior depends on the data, or on their number"
     for name, (size, subsample) in found.plates.items():
         if (layout is None or layout.plate != name) and subsample is not None and subsample != size:
             raise ValueError(f"plate {name!r} subsamples, which it must not: {reason or 'it is not over the examples'}")
@@ -272,21 +278,44 @@ def _layout(program: "Program", arrays: Mapping[str, Any], found: Any, longer: A
         shown = {name: value for name, value in shown.items() if value.shape == shapes[name]}  # else of summed sites
         return sum(traced.prior.values(), jnp.zeros(())), shown
 
-    prior_sees_data, sites_see_data = depends_on_values(prior_and_sites, jax.eval_shape(layout.placeholders))
+    prior_sees_data, sites_see_data = depends_on_data(prior_and_sites, *layout.stand_ins())
     free = tuple(name for name in names if not sites_see_data.get(name, True))
     return replace(layout, sites=layout.sites + free, prior_sees_data=prior_sees_data)
 
 
-def depends_on_values(function: Callable[[Any], PyTree], arrays: PyTree) -> PyTree:
-    """Which results of a function depend on the values of its arrays, and not only on their shapes.
+def depends_on_data(function: Callable[[Any], PyTree], *data: PyTree) -> PyTree:
+    """Which results of a function depend on values in data, or differ between data of so many rows and of more.
 
-    >>> depends_on_values(lambda x: (x.sum(), jnp.zeros(len(x)), 3.0 * jnp.ones_like(x)), jnp.arange(2.0))
-    (True, False, False)
+    >>> depends_on_data(lambda x: (x.sum(), 1 / len(x), x.shape[1]), jnp.ones((2, 3)), jnp.ones((4, 3)))
+    (True, True, False)
     """
+    (first, structure), *others = [_slices(function, arrays) for arrays in data]
+    flags = [slice_.sees_values for slice_ in first]
+    for other, _ in others:
+        flags = [flag or not a.is_like(b) for flag, a, b in zip(flags, first, other, strict=True)]
+    return jax.tree.unflatten(structure, flags)
+
+
+class _Slice(NamedTuple):
+    """What one result of a function takes: values of its arguments, constants, and the steps of the computation."""
+
+    sees_values: bool
+    constants: list[Any]
+    steps: str
+
+    def is_like(self, other: "_Slice") -> bool:
+        if self.steps != other.steps or len(self.constants) != len(other.constants):
+            return False
+        pairs = zip(self.constants, other.constants, strict=True)
+        return all(a is b or np.array_equal(a, b) for a, b in pairs)
+
+
+def _slices(function: Callable[[Any], PyTree], arrays: PyTree) -> tuple[list[_Slice], Any]:
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(arrays)
-    seen = set(map(id, closed.jaxpr.invars))
-    for equation in closed.jaxpr.eqns:
-        if any(id(var) in seen for var in equation.invars):
-            seen |= set(map(id, equation.outvars))
-    flags = [id(var) in seen for var in closed.jaxpr.outvars]
-    return jax.tree.unflatten(jax.tree.structure(shapes), flags)
+    slices = []
+    for i in range(len(closed.out_avals)):
+        steps, used = partial_eval.dce_jaxpr(closed.jaxpr, [i == k for k in range(len(closed.out_avals))])
+        read = {id(var) for equation in steps.eqns for var in equation.invars} | set(map(id, steps.outvars))
+        named = zip(closed.jaxpr.constvars, closed.consts, strict=True)
+        slices.append(_Slice(any(used), [const for var, const in named if id(var) in read], str(steps)))
+    return slices, jax.tree.structure(shapes)

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax._compilation import compiled
 from marginax._extras import require
+from marginax._kernels.blocks import fits_a_block
 from marginax._keys import Key, as_key
 from marginax.data import AbstractSource, Arrays, Batch, Rows
 from marginax.files import register
@@ -100,9 +101,9 @@ class Program(AbstractModel):
     def check(self, source: AbstractSource) -> None:
         """Observed values must be possible, and the density finite at some start."""
         num = min(_MOST_ROWS, source.spec.num_examples)
-        batch = Batch(source.examples(num), jnp.asarray(np.arange(num)), num)
+        batch = Batch(source.examples(num), jax.device_put(np.arange(num)), num)
         real = jax.dtypes.canonicalize_dtype(float)
-        params = {name: jnp.asarray(np.zeros(shape, real)) for name, shape in self.known.unknowns}  # without a draw
+        params = {name: jax.device_put(np.zeros(shape, real)) for name, shape in self.known.unknowns}  # without a draw
         impossible, blamed, finite = jax.tree.map(np.asarray, _look(self, params, batch))
         for name, rows in impossible.items():
             if rows.any():
@@ -148,14 +149,24 @@ class Program(AbstractModel):
         return _total(self.density(params, self.known.placeholders()).prior)
 
     def log_likelihood(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, " b"]:
-        layout = self.known
-        arguments = self.arguments_of(batch.data)
+        return self._prior_and_likelihood(params, batch)[1]
+
+    def log_density(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
+        """Prior and likelihood from one run of the program, unless its rows are many and taken block by block."""
+        if not fits_a_block(batch.size):
+            return super().log_density(params, batch, key=key)
+        prior, likelihood = self._prior_and_likelihood(params, batch)
+        return prior + batch.total(likelihood)
+
+    def _prior_and_likelihood(self, params: Params, batch: Batch) -> tuple[Float[Array, ""], Float[Array, " b"]]:
+        layout, arguments = self.known, self.arguments_of(batch.data)
         found = self.density(params, arguments if layout.splits else {k: v[0] for k, v in arguments.items()})
+        prior, factors = _total(found.prior), list(found.factors.values())
         if layout.splits:
             plates = frozenset({(layout.axis, batch.size)})
-            return sum_out(list(found.factors.values()), found.variables, keep=plates)
-        total = sum_out(list(found.factors.values()), found.variables) if found.factors else jnp.zeros(())
-        return (total + _total(found.prior) if layout.prior_sees_data else total)[None]
+            return prior, sum_out(factors, found.variables, keep=plates)
+        likelihood = sum_out(factors, found.variables) if factors else jnp.zeros(())
+        return (jnp.zeros(()), (likelihood + prior)[None]) if layout.prior_sees_data else (prior, likelihood[None])
 
     def density(self, params: Params, arguments: Mapping[str, Any], fixed: Mapping[str, Any] | None = None) -> Any:
         """What the sites add to the log density, one by one; discrete ones are summed out unless they are `fixed`."""
