@@ -31,6 +31,7 @@ _ON_DEMAND = (
     "posterior",
     "predict",
     "report",
+    "reproduce",
     "testing",
 )
 _FROM = {

@@ -11,7 +11,7 @@ import pooch
 import pytest
 
 from marginax.data import datasets
-from marginax.data.datasets import SplitData, load_co2, load_fashion_mnist, load_mnist, load_uci
+from marginax.data.datasets import SplitData, load_binarized_mnist, load_co2, load_fashion_mnist, load_mnist, load_uci
 from marginax.files import FileError
 
 UCI = {"boston": 13, "concrete": 8, "energy": 8, "kin8nm": 8, "power": 4, "wine": 11, "yacht": 6}
@@ -96,6 +96,18 @@ def test_images_are_the_published_ones(load, split, num, mean, first, content):
     for chunk in np.split(images, num // 2000):
         digest.update(np.rint(chunk * 255).astype(np.uint8).tobytes())
     assert digest.hexdigest().startswith(content)
+
+
+@needs_data
+def test_binarized_digits_are_the_published_ones():
+    train, test = (load_binarized_mnist(split) for split in ("train", "test"))
+    assert train.shape == (50_000, 784)
+    assert set(np.unique(test)) == {0, 1}
+    rates = np.clip(train.mean(0), 1e-4, 1 - 1e-4)
+    nll = -np.mean(test @ np.log(rates) + (1 - test) @ np.log1p(-rates))
+    assert abs(nll - 205.8) < 0.3  # of independent pixels
+    with pytest.raises(ValueError, match="split must be 'train', 'valid' or 'test'"):
+        load_binarized_mnist("all")
 
 
 @needs_data

@@ -12,6 +12,7 @@ from marginax.cli.about import demo, doctor, methods, version
 from marginax.cli.clustering import cluster
 from marginax.cli.comparing import compare
 from marginax.cli.fitting import fit, resume
+from marginax.cli.reproducing import reproduce
 from marginax.cli.using import evaluate, predict, report
 
 app = typer.Typer(
@@ -20,7 +21,7 @@ app = typer.Typer(
     help="Bayesian deep learning: networks that know when they guess.",
     pretty_exceptions_enable=False,
 )
-for command in (fit, predict, evaluate, compare, cluster, report, resume, demo, methods, doctor, version):
+for command in (fit, predict, evaluate, compare, cluster, report, resume, demo, reproduce, methods, doctor, version):
     app.command()(command)
 
 

@@ -5,6 +5,7 @@ A file is looked for in the folder named by the environment variable `MARGINAX_D
     mnist/, fashion_mnist/   {train,t10k}-{images-idx3,labels-idx1}-ubyte.gz
     uci/                     <name>.npz with x, y and is_test[split, row]
     co2/                     monthly_1958_2020.csv, weekly_1958_2001.csv
+    binarized_mnist/         binarized_mnist.npz with train, valid and test, eight pixels a byte
 
 Otherwise it is downloaded, checked against its SHA-256 and kept in the user's cache folder. Where no public
 address with the same content is known, the error says what is needed and where it comes from.
@@ -24,12 +25,12 @@ from typing import Any, NamedTuple, overload
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Int32
+from jaxtyping import Bool, Float, Float32, Int32, UInt8
 
 from marginax._extras import require
 from marginax.files import FileError
 
-__all__ = ["SplitData", "load_co2", "load_fashion_mnist", "load_mnist", "load_uci"]
+__all__ = ["SplitData", "load_binarized_mnist", "load_co2", "load_fashion_mnist", "load_mnist", "load_uci"]
 
 _VARIABLE = "MARGINAX_DATA"
 
@@ -60,6 +61,11 @@ _FASHION = {
     "t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
 }
 _NUM_IMAGES = {"train": 60_000, "test": 10_000}
+_NUM_BINARIZED = {"train": 50_000, "valid": 10_000, "test": 10_000}
+_BINARIZED = _Source(
+    origin="an npz file with train (50000, 98), valid and test (10000, 98) of bytes, the pixels of a digit packed by "
+    "numpy.packbits: the fixed binarisation of MNIST by Larochelle & Murray (2011), binarized_mnist_*.amat"
+)
 
 # Rows and columns, and the folder in the public repository that the splits come from.
 _UCI = {
@@ -147,6 +153,21 @@ def load_fashion_mnist(split: str = "train") -> tuple[Images, Labels]:
         Images in [0, 1] of shape (n, 1, 28, 28), and labels 0, ..., 9.
     """
     return _load_images("fashion_mnist", split, _FASHION_URL, _FASHION)
+
+
+def load_binarized_mnist(split: str = "train") -> UInt8[np.ndarray, "n 784"]:
+    """MNIST digits with pixels that are 0 or 1, always the same ones (Salakhutdinov & Murray, 2008).
+
+    Log densities of models of digits are compared on these. They have no labels and another order than MNIST.
+
+    Args:
+        split: "train" (50,000 images), "valid" or "test" (10,000 each).
+    """
+    if split not in _NUM_BINARIZED:
+        raise ValueError(f"split must be 'train', 'valid' or 'test', got {split!r}")
+    path = _find("binarized_mnist", "binarized_mnist.npz", _BINARIZED)
+    packed = _read_npz(path, {name: ((num, 98), "u") for name, num in _NUM_BINARIZED.items()})
+    return np.unpackbits(packed[split], axis=1)
 
 
 @overload
@@ -246,13 +267,23 @@ def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 
 def _read_uci(path: Path, rows: int, columns: int) -> SplitData:
     expected = {"x": ((rows, columns), "f"), "y": ((rows,), "f"), "is_test": ((_NUM_SPLITS, rows), "b")}
+    arrays = _read_npz(path, expected)
+    if not (np.isfinite(arrays["x"]).all() and np.isfinite(arrays["y"]).all()):
+        raise FileError(f"{path}: damaged, x or y is not finite")
+    return SplitData(**arrays)
+
+
+def _read_npz(path: Path, expected: dict[str, tuple[tuple[int, ...], str]]) -> dict[str, np.ndarray]:
+    """Arrays of known shapes and kinds of numbers; no more than these is ever unpacked."""
+    names = ", ".join(expected)
+    most = {f"{name}.npy": 8 * int(np.prod(shape)) + 1024 for name, (shape, _) in expected.items()}
     try:
         with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-        if sorted(member.filename for member in members) != sorted(f"{name}.npy" for name in expected):
-            raise FileError(f"{path}: must hold the arrays x, y and is_test and nothing else")
-        if max(member.file_size for member in members) > 8 * rows * 32 + 1024:
-            raise FileError(f"{path}: holds more than the {rows} rows of {columns} columns expected")
+            members = {member.filename: member.file_size for member in archive.infolist()}
+        if members.keys() != most.keys():
+            raise FileError(f"{path}: must hold the arrays {names} and nothing else")
+        if any(size > most[file] for file, size in members.items()):
+            raise FileError(f"{path}: holds more than the arrays {names} of the expected shapes")
         with np.load(path, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in expected}
     except FileError:
@@ -263,9 +294,7 @@ def _read_uci(path: Path, rows: int, columns: int) -> SplitData:
         value = arrays[name]
         if value.shape != shape or value.dtype.kind != kind:
             raise FileError(f"{path}: {name} must be of shape {shape}, is {value.dtype} {value.shape}")
-    if not (np.isfinite(arrays["x"]).all() and np.isfinite(arrays["y"]).all()):
-        raise FileError(f"{path}: damaged, x or y is not finite")
-    return SplitData(**arrays)
+    return arrays
 
 
 def _read_co2(path: Path, header: list[str], time: Any) -> tuple[np.ndarray, np.ndarray]:

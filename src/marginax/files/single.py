@@ -41,7 +41,12 @@ def write_arrays(path: PathLike, arrays: Mapping[str, Any]) -> str:
 
 def write_text(path: PathLike, text: str) -> None:
     """Write a text file, replacing an existing one at once or not at all; to a pipe or a device as it comes."""
-    data = memoryview(text.encode("utf-8"))
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: PathLike, content: bytes) -> None:
+    """Write a file, as `write_text` does."""
+    data = memoryview(content)
     with naming(path), system_errors("nothing was written, what was there before is unchanged"):
         target = real_path(path)
         if target.exists() and not target.is_file() and not target.is_dir():

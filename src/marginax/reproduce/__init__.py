@@ -1,0 +1,29 @@
+"""Published results, run again by one command each: `marginax reproduce NAME`.
+
+An experiment is a file here that uses the public API only, and says which published figure each of its own stands
+beside. To add one: its file, its line below, its test.
+"""
+
+import importlib
+
+from marginax.reproduce.experiment import Experiment, Record, Row, Workbench, reproduce
+
+__all__ = ["Experiment", "Record", "Row", "Workbench", "experiment", "names", "reproduce"]
+
+_EXPERIMENTS = {"digits": "marginax.reproduce.digits"}
+
+
+def names() -> tuple[str, ...]:
+    """Of all experiments."""
+    return tuple(_EXPERIMENTS)
+
+
+def experiment(name: str) -> Experiment:
+    """By its name.
+
+    >>> experiment("digits").title
+    'Models of handwritten digits'
+    """
+    if name not in _EXPERIMENTS:
+        raise ValueError(f"name must be one of {', '.join(_EXPERIMENTS)}, got {name!r}")
+    return importlib.import_module(_EXPERIMENTS[name]).EXPERIMENT

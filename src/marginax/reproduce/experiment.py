@@ -1,0 +1,190 @@
+"""What an experiment is given to work with, and the record that it leaves.
+
+FOLDER/record.json    the table, settings, seconds: all figures of the documentation come from here
+FOLDER/picture.png
+FOLDER/run/           fits and values, so that the same command goes on where it was ended
+"""
+
+import io
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from marginax.files import RunDirectory
+from marginax.files.single import write_bytes, write_text
+from marginax.infer import fit, resume
+from marginax.posterior import AbstractPosterior
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure, here and elsewhere.
+
+    Args:
+        what: was measured.
+        ours: the figure.
+        standard_error: of it, over examples or repetitions.
+        published: the figure that it stands beside.
+        source: where that was published.
+        lower_is_better: or higher.
+        seconds: of fitting.
+    """
+
+    what: str
+    ours: float
+    standard_error: float | None = None
+    published: float | None = None
+    source: str = ""
+    lower_is_better: bool = True
+    seconds: float = 0.0
+
+    @property
+    def verdict(self) -> str:
+        """How it compares with what was published, within two standard errors.
+
+        >>> Row("error", 1.2, 0.1, published=1.3).verdict, Row("error", 1.6, 0.1, published=1.3).verdict
+        ('matched', 'not reached')
+        """
+        if self.published is None:
+            return ""
+        gap = (self.published - self.ours) * (1 if self.lower_is_better else -1)
+        error = 2 * (self.standard_error or 0.0)
+        return "better" if gap > error else "matched" if gap >= -error else "not reached"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What came out.
+
+    Args:
+        name: of the experiment.
+        budget: small or full.
+        rows: the table.
+        settings: of the budget.
+        remarks: what was tried, on which rows, and what else a reader should know.
+        curves: lists of numbers by name, such as a score against time.
+        date: of the end.
+        machine: that it ran on.
+    """
+
+    name: str
+    budget: str
+    rows: tuple[Row, ...]
+    settings: Mapping[str, Any]
+    remarks: tuple[str, ...] = ()
+    curves: Mapping[str, Any] = field(default_factory=dict)
+    date: str = ""
+    machine: Mapping[str, Any] = field(default_factory=dict)
+
+    def row(self, what: str) -> Row:
+        """That of a name."""
+        return next(row for row in self.rows if row.what == what)
+
+    def to_json(self) -> str:
+        """All of it, with a verdict for each row."""
+        tree = asdict(self) | {"rows": [asdict(row) | {"verdict": row.verdict} for row in self.rows]}
+        return json.dumps(tree, indent=1, allow_nan=False) + "\n"
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Header and lines, for people."""
+        header = ["", "ours", "+-", "published", "", "seconds"]
+        return header, [
+            [
+                row.what,
+                f"{row.ours:.4g}",
+                "" if row.standard_error is None else f"{row.standard_error:.2g}",
+                "" if row.published is None else f"{row.published:g} ({row.source})",
+                row.verdict,
+                f"{row.seconds:.0f}",
+            ]
+            for row in self.rows
+        ]
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """What an experiment works with: what it has done already is not done again.
+
+    Args:
+        run: where fits and values are kept.
+        settings: of the budget.
+        progress: as in `mx.fit`.
+        callback: takes a sentence for people.
+    """
+
+    run: RunDirectory
+    settings: Mapping[str, Any]
+    progress: bool | None
+    callback: Callable[[str], None]
+
+    def fit(self, name: str, model: Any, data: Any, method: Any, *, key: int, **options: Any) -> AbstractPosterior:
+        """`mx.fit`, or the posterior of that name that is there, or the rest of a fit that was ended."""
+        place = self.run.run(name)
+        if place.begun:
+            return resume(place.path, progress=self.progress)
+        self.callback(f"fitting {name}")
+        return fit(model, data, method, key=key, directory=place.path, progress=self.progress, **options)
+
+    def measure(self, name: str, function: Callable[[], Any]) -> Any:
+        """The value of a function, or the one of that name that is there: numbers, lists and dicts of them."""
+        rows = self.run.rows()
+        if name not in rows:
+            self.callback(f"measuring {name}")
+            self.run.add(name, function())
+        return self.run.rows()[name]
+
+    def seconds(self, posterior: AbstractPosterior) -> float:
+        """That a fit took, compilation included."""
+        return float(sum(posterior.record.seconds.values()))
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One published result.
+
+    Args:
+        name: of its command.
+        title: in words.
+        settings: of each budget.
+        run: takes a workbench and gives rows, remarks, curves, and a picture of matplotlib.
+    """
+
+    name: str
+    title: str
+    settings: Mapping[str, Mapping[str, Any]]
+    run: Callable[[Workbench], tuple[list[Row], list[str], dict[str, Any], Any]]
+
+
+def reproduce(
+    experiment: Experiment,
+    folder: Path,
+    budget: str = "small",
+    *,
+    progress: bool | None = None,
+    callback: Callable[[str], None] = lambda text: None,
+) -> Record:
+    """Run an experiment, or go on with it, and leave table, picture and record in a folder."""
+    if budget not in experiment.settings:
+        raise ValueError(f"budget must be one of {', '.join(experiment.settings)}, got {budget!r}")
+    settings = experiment.settings[budget]
+    remedy = "choose another --out, or remove it"
+    run = RunDirectory(folder / "run", "reproduction", "marginax reproduce", remedy, kind="reproduction")
+    began = time.monotonic()
+    with run.owned():
+        run.create({}, inputs={"experiment": experiment.name, "budget": budget, "settings": dict(settings)})
+        rows, remarks, curves, figure = experiment.run(Workbench(run, settings, progress, callback))
+    callback(f"done, {time.monotonic() - began:.0f} s now")
+    now = datetime.now(UTC).date().isoformat()
+    machine = {"system": platform.system(), "architecture": platform.machine(), "cores": os.cpu_count()}
+    record = Record(experiment.name, budget, tuple(rows), dict(settings), tuple(remarks), curves, now, machine)
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=120, bbox_inches="tight")
+    write_bytes(folder / "picture.png", picture.getvalue())
+    write_text(folder / "record.json", record.to_json())
+    return record

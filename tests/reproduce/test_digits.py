@@ -1,0 +1,33 @@
+"""Autoencoders of digits: all of the experiment on few of them, and the small budget as it is."""
+
+from dataclasses import replace
+
+import pytest
+
+from marginax.reproduce import experiment, reproduce
+
+TINY = {
+    "num_train": 200,
+    "hidden": (16,),
+    "latent_size": 4,
+    "num_particles": 3,
+    "num_pseudo_inputs": 5,
+    "stages": {name: [(1, 1e-3), (1, 5e-4)] for name in ("VAE", "IWAE", "VampPrior", "map")},
+    "batch_size": 50,
+    "num_valid": 20,
+    "num_test": 20,
+    "num_importance": 10,
+}
+
+
+def test_all_of_it_on_a_few_digits(tmp_path, data_dir):
+    tiny = replace(experiment("digits"), settings={"small": TINY})
+    record = reproduce(tiny, tmp_path, progress=False)
+    assert [row.what for row in record.rows] == [
+        "VAE: nats per digit",
+        "IWAE-3: nats per digit",
+        "VampPrior: nats per digit",
+    ]
+    assert all(100 < row.ours < 560 for row in record.rows)  # 784 coins are 543
+    assert [len(curve) for curve in record.curves.values()] == [2, 2, 2, 2]
+    assert record.curves["VAE"][0][0] < record.curves["VAE"][1][0]  # seconds add up
