@@ -35,7 +35,7 @@ from marginax.infer.mcmc.integrators import (
     state_at,
     unit,
 )
-from marginax.infer.mcmc.nuts import Tree, _joined
+from marginax.infer.mcmc.nuts import Tree, _joined, grow
 from marginax.infer.mcmc.sampler import Tuning
 
 
@@ -289,6 +289,24 @@ def test_a_branch_that_diverges_never_gives_the_next_state():
         assert bool(joined.ended)
     joined = _joined(tree(one, zero, no, no), tree(two, zero + 50, no, no), yes, zero + 1e-6)
     np.testing.assert_array_equal(joined.chosen.position, two.state.position)
+
+
+@pytest.mark.parametrize("key", range(3))
+@pytest.mark.parametrize(("half_turns", "num_leaves"), [(1.03, 15), (0.97, 31)])
+def test_a_trajectory_on_a_circle_ends_once_it_has_gone_half_around(half_turns, num_leaves, key):
+    """Sixteen points after four doublings; leapfrog goes around a circle where the velocity is right for its step."""
+    angle = half_turns * np.pi / 15
+    step_size = 2 * np.sin(angle / 2)
+    start = jnp.asarray([0.0, np.cos(angle / 2)])
+
+    def density(q):
+        return -0.5 * jnp.vdot(q, q), -q
+
+    def of_tree(key):
+        at = IntegratorState(state_at(density, jnp.asarray([1.0, 0.0])), start)
+        return grow(density, at, jnp.asarray(step_size), jnp.ones(2), 5, key=key).num_leaves
+
+    assert int(jax.jit(of_tree)(jax.random.key(key))) == num_leaves
 
 
 def after_moves(method, density, starts, step_size, num_moves=4, extra=None):

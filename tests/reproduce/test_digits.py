@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from marginax.reproduce import experiment, reproduce
 
 TINY = {

@@ -67,13 +67,13 @@ def _model(bench: Workbench, name: str) -> mx.latent.VAE:
 def _trained(bench: Workbench, name: str, x: np.ndarray, valid: np.ndarray) -> tuple[Any, list[list[float]]]:
     """The best stage of a model by validation digits, and their negative log density against seconds and epochs."""
     found: list[tuple[Any, list[float]]] = []
-    posterior, seconds, epochs = None, 0.0, 0
+    posterior, seconds, epochs = None, 0.0, 0.0
     for stage, (num_epochs, learning_rate) in enumerate(bench.settings["stages"][name]):
         adam = mx.infer.Adam(learning_rate, schedule=mx.infer.Constant())
         method = mx.infer.MAP(num_epochs=num_epochs, batch_size=bench.settings["batch_size"], optimiser=adam)
         label = f"{name} stage {stage}"
         posterior = bench.fit(label, _model(bench, name), x, method, key=stage, init=posterior)
-        seconds, epochs = seconds + bench.seconds(posterior), epochs + num_epochs
+        seconds, epochs = seconds + bench.seconds(posterior), epochs + float(num_epochs)
         nll = bench.measure(label, lambda p=posterior: -p.log_likelihood(valid, num_importance=100, key=0).mean)
         found.append((posterior, [seconds, epochs, nll]))
     best = min(found, key=lambda pair: pair[1][2])
