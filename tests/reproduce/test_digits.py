@@ -10,10 +10,10 @@ TINY = {
     "latent_size": 4,
     "num_particles": 3,
     "num_pseudo_inputs": 5,
-    "stages": {name: [(1, 1e-3), (1, 5e-4)] for name in ("VAE", "IWAE", "VampPrior", "map")},
+    "stages": {"VAE": [(1, 1e-3), (1, 5e-4)], "IWAE": [(1, 1e-3)], "VampPrior": [(1, 1e-3)], "map": [(1, 1e-3)]},
     "batch_size": 50,
     "num_valid": 20,
-    "num_test": 20,
+    "num_test": 32,
     "num_importance": 10,
 }
 
@@ -27,5 +27,5 @@ def test_all_of_it_on_a_few_digits(tmp_path, data_dir):
         "VampPrior: nats per digit",
     ]
     assert all(100 < row.ours < 560 for row in record.rows)  # 784 coins are 543
-    assert [len(curve) for curve in record.curves.values()] == [2, 2, 2, 2]
+    assert [len(curve) for curve in record.curves.values()] == [2, 1, 1, 1]
     assert record.curves["VAE"][0][0] < record.curves["VAE"][1][0]  # seconds add up
