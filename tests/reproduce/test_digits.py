@@ -10,7 +10,12 @@ TINY = {
     "latent_size": 4,
     "num_particles": 3,
     "num_pseudo_inputs": 5,
-    "stages": {"VAE": [(1, 1e-3), (1, 5e-4)], "IWAE": [(1, 1e-3)], "VampPrior": [(1, 1e-3)], "map": [(1, 1e-3)]},
+    "stages": {
+        "VAE": [(1, 1e-3, 1.0), (1, 5e-4, 1.0)],
+        "IWAE": [(1, 1e-3, 1.0)],
+        "VampPrior": [(1, 1e-3, 0.1)],
+        "map": [(1, 1e-3, 1.0)],
+    },
     "batch_size": 50,
     "num_valid": 20,
     "num_test": 32,
