@@ -67,7 +67,22 @@ def around_the_data(x):
 def surer_with_more(x):
     """A prior that knows how many data there are, which no batch of them tells."""
     centre = numpyro.sample("centre", dist.Normal(0, 1 / len(x)))
-    numpyro.deterministic("wide", centre * len(x))
+    with numpyro.plate("rows", len(x)):
+        numpyro.sample("x", dist.Normal(centre, 1.0), obs=x)
+
+
+def sure_with_many(x):
+    """The same, where two and three are as good as one, and inside a compiled function."""
+    scale = jax.jit(lambda ones: ones * np.full(1, 1 / (len(x) // 2), np.float32))(jnp.ones(1))
+    centre = numpyro.sample("centre", dist.Normal(0, scale[0]))
+    with numpyro.plate("rows", len(x)):
+        numpyro.sample("x", dist.Normal(centre, 1.0), obs=x)
+
+
+def printing(x):
+    """One that shows the data does not depend on them."""
+    jax.debug.print("{}", x.mean())
+    centre = numpyro.sample("centre", dist.Normal(0, 1))
     with numpyro.plate("rows", len(x)):
         numpyro.sample("x", dist.Normal(centre, 1.0), obs=x)
 
@@ -114,10 +129,11 @@ def moved(program, params, seed):
         (everything, None),
         (around_the_data, {"x": Y}),
         (surer_with_more, {"x": Y}),
+        (sure_with_many, {"x": Y}),
         (hidden_walk, {"x": Y}),
         (table, {"y": X}),
     ],
-    ids=["coin", "regression", "schools", "everything", "around_the_data", "surer_with_more", "hidden_walk", "table"],
+    ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_log_density_is_that_of_numpyro(model, data):
     program, batch, params = whole_batch(model, data)
@@ -139,10 +155,14 @@ def test_prior_and_likelihood_are_told_apart():
     assert set(values) == {"weights", "scale"}  # the mean depends on data
 
 
-@pytest.mark.parametrize("model", [around_the_data, surer_with_more])
+@pytest.mark.parametrize("model", [around_the_data, surer_with_more, sure_with_many])
 def test_a_prior_that_depends_on_data_is_never_seen_in_batches(model):
     with pytest.raises(ValueError, match="its prior depends on the data, or on their number"):
         mx.Program(model).bind(Minibatches(Rows({"x": Y}), 2))
+
+
+def test_a_program_that_prints_its_data_is_seen_in_batches():
+    assert mx.Program(printing).bind(Minibatches(Rows({"x": Y}), 2)).layout.splits
 
 
 def test_the_density_of_a_batch_in_one_run_is_prior_and_scaled_likelihood():

@@ -8,6 +8,7 @@ import pytest
 
 import marginax as mx
 from marginax.reproduce import Experiment, Record, Row, reproduce
+from marginax.testing.conformance import InterruptAt
 
 X = np.linspace(-1, 1, 20)[:, None]
 SETTINGS = {"small": {"num_epochs": 5}, "full": {"num_epochs": 10}}
@@ -45,6 +46,26 @@ def test_what_is_done_is_not_done_again(tmp_path):
     again = reproduce(slope(), tmp_path, callback=said.append)
     assert [text for text in said if not text.startswith("done")] == ["fitting line", "measuring error"]
     assert again.rows == first.rows
+
+
+def test_an_interrupted_fit_is_not_measured(tmp_path):
+    """The first Ctrl-C ends a fit with what it has; the experiment ends there too, and goes on the next time."""
+
+    def run(bench):
+        model = mx.Model(mx.nets.MLP(1, (), 1, key=0), likelihood=mx.likelihoods.Gaussian())
+        method, hooks = (
+            mx.infer.MAP(num_epochs=40, batch_size=None),
+            [InterruptAt((("train", 20),))] if interrupts else [],
+        )
+        posterior = bench.fit("line", model, (X, X[:, 0]), method, key=0, hooks=hooks, chunk_size=10)
+        steps = bench.measure("steps", lambda: posterior.record.num_steps["train"])
+        return [Row("steps", float(steps))], [], {}, plt.figure()
+
+    experiment, interrupts = Experiment("steps", "Steps", SETTINGS, run), True
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(experiment, tmp_path, progress=False)
+    interrupts = False
+    assert reproduce(experiment, tmp_path, progress=False).row("steps").ours == 40
 
 
 def test_a_folder_of_other_settings_is_refused(tmp_path):

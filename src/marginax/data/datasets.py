@@ -292,7 +292,7 @@ def _read_npz(path: Path, expected: dict[str, tuple[tuple[int, ...], str]]) -> d
         raise FileError(f"{path}: damaged or not an npz file ({error})") from error
     for name, (shape, kind) in expected.items():
         value = arrays[name]
-        if value.shape != shape or value.dtype.kind != kind:
+        if value.shape != shape or value.dtype.kind != kind or (kind == "u" and value.dtype != np.uint8):
             raise FileError(f"{path}: {name} must be of shape {shape}, is {value.dtype} {value.shape}")
     return arrays
 

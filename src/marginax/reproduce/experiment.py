@@ -7,6 +7,7 @@ FOLDER/run/           fits and values, so that the same command goes on where it
 
 import io
 import json
+import math
 import os
 import platform
 import time
@@ -16,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from marginax import __version__
 from marginax.files import RunDirectory
 from marginax.files.single import write_bytes, write_text
 from marginax.infer import fit, resume
@@ -88,6 +90,8 @@ class Record:
 
     def to_json(self) -> str:
         """All of it, with a verdict for each row."""
+        if bad := [row.what for row in self.rows if not math.isfinite(row.ours)]:
+            raise ValueError(f"{bad[0]} is not a finite number: there is nothing to record")
         tree = asdict(self) | {"rows": [asdict(row) | {"verdict": row.verdict} for row in self.rows]}
         return json.dumps(tree, indent=1, allow_nan=False) + "\n"
 
@@ -127,9 +131,13 @@ class Workbench:
         """`mx.fit`, or the posterior of that name that is there, or the rest of a fit that was ended."""
         place = self.run.run(name)
         if place.begun:
-            return resume(place.path, progress=self.progress)
-        self.callback(f"fitting {name}")
-        return fit(model, data, method, key=key, directory=place.path, progress=self.progress, **options)
+            posterior = resume(place.path, progress=self.progress)
+        else:
+            self.callback(f"fitting {name}")
+            posterior = fit(model, data, method, key=key, directory=place.path, progress=self.progress, **options)
+        if not posterior.record.finished:
+            raise KeyboardInterrupt
+        return posterior
 
     def measure(self, name: str, function: Callable[[], Any]) -> Any:
         """The value of a function, or the one of that name that is there: numbers, lists and dicts of them."""
@@ -177,14 +185,15 @@ def reproduce(
     run = RunDirectory(folder / "run", "reproduction", "marginax reproduce", remedy, kind="reproduction")
     began = time.monotonic()
     with run.owned():
-        run.create({}, inputs={"experiment": experiment.name, "budget": budget, "settings": dict(settings)})
+        inputs = {"experiment": experiment.name, "budget": budget, "settings": dict(settings), "version": __version__}
+        run.create({}, inputs=inputs)
         rows, remarks, curves, figure = experiment.run(Workbench(run, settings, progress, callback))
     callback(f"done, {time.monotonic() - began:.0f} s now")
     now = datetime.now(UTC).date().isoformat()
     machine = {"system": platform.system(), "architecture": platform.machine(), "cores": os.cpu_count()}
     record = Record(experiment.name, budget, tuple(rows), dict(settings), tuple(remarks), curves, now, machine)
+    write_text(folder / "record.json", record.to_json())
     picture = io.BytesIO()
     figure.savefig(picture, dpi=120, bbox_inches="tight")
     write_bytes(folder / "picture.png", picture.getvalue())
-    write_text(folder / "record.json", record.to_json())
     return record

@@ -179,7 +179,7 @@ def _run(
 
 
 def check_sees_no_data(program: "Program", guide: Guide) -> None:
-    """Refuse a guide that uses the data or their number for unknowns that all examples share."""
+    """Refuse a guide that uses values of the data, and not only their shapes, for unknowns that all examples share."""
     if isinstance(guide, str):
         return
     plate = program.known.plate if program.known.local else None
@@ -189,10 +189,10 @@ def check_sees_no_data(program: "Program", guide: Guide) -> None:
         sites = {name: site for name, site in found.items() if site["type"] == "sample"}
         return {name: site["value"] for name, site in sites.items() if _axis_of_rows(site, plate) is None}
 
-    for name, sees_data in depends_on_data(look, *program.known.stand_ins()).items():
+    for name, sees_data in depends_on_data(look, program.known.placeholders()).items():
         if sees_data and name not in dict(program.known.local):
             raise ValueError(
-                f"guide must not use the values of the data for {name!r}, nor their number: a posterior has no data"
+                f"guide must not use the values of the data for {name!r}, only their shapes: a posterior has no data"
             )
 
 

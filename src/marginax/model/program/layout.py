@@ -1,7 +1,7 @@
 """What a program makes of data of given shapes: its unknowns, and whether its examples can be taken a few at a time."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import no_effects
 from jax.interpreters import partial_eval
 from jaxtyping import Array, PyTree
 
@@ -60,10 +61,6 @@ class Layout(eqx.Module):
         """Arguments of the right shapes, of some rows where examples are told apart."""
         rows = (num_rows,) if self.splits else ()
         return {name: jnp.zeros((*rows, *shape), dtype) for name, shape, dtype in self.arguments}
-
-    def stand_ins(self) -> list[dict[str, jax.ShapeDtypeStruct]]:
-        """Shapes of arguments: of few rows and of more where examples are told apart."""
-        return [jax.eval_shape(partial(self.placeholders, _PLACEHOLDERS + more)) for more in range(1 + self.splits)]
 
     def local_zeros(self, num_rows: int) -> dict[str, Array]:
         """Unknowns of each of some rows, at the origin."""
@@ -186,7 +183,7 @@ def _analyse(
                 if program.guide is not None and not _grows(program.guide, *given):
                     reason = None
             plate = plate if reason is None else None
-    layout = _layout(program, arrays, found, longer, plate) if plate is not None else None
+    layout = _layout(program, arrays, found, longer, plate, num_rows) if plate is not None else None
     if layout is not None and layout.prior_sees_data:
         layout, reason = None, "its prior depends on the data, or on their number"
     for name, (size, subsample) in found.plates.items():
@@ -250,8 +247,15 @@ def _local(found: Any, longer: Any, plate: str | None) -> tuple[tuple[str, tuple
     )
 
 
-def _layout(program: "Program", arrays: Mapping[str, Any], found: Any, longer: Any, plate: str | None) -> Layout:
-    """Names and shapes, and which sites need values of the data."""
+def _layout(
+    program: "Program",
+    arrays: Mapping[str, Any],
+    found: Any,
+    longer: Any,
+    plate: str | None,
+    num_rows: int | None = None,
+) -> Layout:
+    """Names and shapes, and which sites need the data, or their number where examples are told apart."""
     local = _local(found, longer, plate)
     unknowns = tuple((site.name, site.shape) for site in found.of_kind("unknown") if site.name not in dict(local))
     layout = Layout(
@@ -278,7 +282,9 @@ def _layout(program: "Program", arrays: Mapping[str, Any], found: Any, longer: A
         shown = {name: value for name, value in shown.items() if value.shape == shapes[name]}  # else of summed sites
         return sum(traced.prior.values(), jnp.zeros(())), shown
 
-    prior_sees_data, sites_see_data = depends_on_data(prior_and_sites, *layout.stand_ins())
+    numbers = (_PLACEHOLDERS,) if num_rows is None else (_PLACEHOLDERS, max(num_rows, _PLACEHOLDERS + 1))
+    shapes_of_rows = [jax.eval_shape(partial(layout.placeholders, num)) for num in numbers]
+    prior_sees_data, sites_see_data = depends_on_data(prior_and_sites, *shapes_of_rows)
     free = tuple(name for name in names if not sites_see_data.get(name, True))
     return replace(layout, sites=layout.sites + free, prior_sees_data=prior_sees_data)
 
@@ -307,15 +313,32 @@ class _Slice(NamedTuple):
         if self.steps != other.steps or len(self.constants) != len(other.constants):
             return False
         pairs = zip(self.constants, other.constants, strict=True)
-        return all(a is b or np.array_equal(a, b) for a, b in pairs)
+        return all(a is b or _equal(a, b) for a, b in pairs)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    a, b = np.asarray(a), np.asarray(b)
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
 
 def _slices(function: Callable[[Any], PyTree], arrays: PyTree) -> tuple[list[_Slice], Any]:
     closed, shapes = jax.make_jaxpr(function, return_shape=True)(arrays)
+    kept = [equation for equation in closed.jaxpr.eqns if equation.outvars]  # what only prints depends on nothing
+    jaxpr = closed.jaxpr.replace(eqns=kept, effects=no_effects)
     slices = []
-    for i in range(len(closed.out_avals)):
-        steps, used = partial_eval.dce_jaxpr(closed.jaxpr, [i == k for k in range(len(closed.out_avals))])
+    for i in range(len(jaxpr.outvars)):
+        steps, used = partial_eval.dce_jaxpr(jaxpr, [i == k for k in range(len(jaxpr.outvars))])
         read = {id(var) for equation in steps.eqns for var in equation.invars} | set(map(id, steps.outvars))
-        named = zip(closed.jaxpr.constvars, closed.consts, strict=True)
-        slices.append(_Slice(any(used), [const for var, const in named if id(var) in read], str(steps)))
+        named = zip(jaxpr.constvars, closed.consts, strict=True)
+        constants = [*(const for var, const in named if id(var) in read), *_inner_constants(steps)]
+        slices.append(_Slice(any(used), constants, str(steps)))
     return slices, jax.tree.structure(shapes)
+
+
+def _inner_constants(jaxpr: Any) -> Iterator[Any]:
+    """Of functions that are called in some steps, and of those that they call."""
+    for equation in jaxpr.eqns:
+        for part in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda leaf: hasattr(leaf, "eqns")):
+            if hasattr(part, "eqns"):
+                yield from getattr(part, "consts", ())
+                yield from _inner_constants(getattr(part, "jaxpr", part))

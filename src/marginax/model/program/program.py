@@ -154,7 +154,7 @@ class Program(AbstractModel):
     def log_density(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
         """Prior and likelihood from one run of the program, unless its rows are many and taken block by block."""
         if not fits_a_block(batch.size):
-            return super().log_density(params, batch, key=key)
+            return self.log_prior(params) + self.scaled_log_likelihood(params, batch, key=key)
         prior, likelihood = self._prior_and_likelihood(params, batch)
         return prior + batch.total(likelihood)
 
