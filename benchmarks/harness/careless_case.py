@@ -19,7 +19,8 @@ LINEAR_MARGIN = 0.15
 LEAST_COVERAGE = 0.7
 """Share of fresh targets that 90% intervals must cover."""
 MOST_WIDTH = 20.0
-"""Standard deviations of fresh targets that 90% intervals may be wide, in their median."""
+"""Standard deviations of fresh targets that 90% intervals may be wide, in their median, unless a constant's are half
+as wide: its exact intervals from two rows are 15."""
 MOST_SECONDS = 2.0
 """Of processor time in which a refusal must come."""
 LONGEST = 500
@@ -39,6 +40,7 @@ class Answer:
         coverage: of 90% intervals, for numbers.
         width: their median, in standard deviations of the fresh targets.
         at_least: the gain that is asked for.
+        constant_width: that of the intervals of a constant.
     """
 
     finite: bool
@@ -47,6 +49,7 @@ class Answer:
     coverage: float | None = None
     width: float | None = None
     at_least: float = -MARGIN
+    constant_width: float = 0.0
 
     def complaint(self) -> str | None:
         """What is wrong with it, if anything."""
@@ -58,7 +61,7 @@ class Answer:
             return f"gain {self.gain:.3g} nats, that of a linear model {self.linear_gain:.3g}"
         if self.coverage is not None and not self.coverage >= LEAST_COVERAGE:
             return f"90% intervals cover {self.coverage:.0%}"
-        if self.width is not None and not self.width <= MOST_WIDTH:
+        if self.width is not None and not self.width <= max(MOST_WIDTH, 2 * self.constant_width):
             return f"90% intervals are {self.width:.3g} standard deviations wide"
         return None
 
@@ -178,12 +181,17 @@ def _named(error: Exception) -> str:
 
 def constant_gain_of_normal(log_probs: np.ndarray, y: np.ndarray, y_new: np.ndarray) -> float:
     """Nats per fresh row over the Student law that the mean and spread of the training targets give."""
+    y_new = np.asarray(y_new, np.float64)
+    return float(np.mean(log_probs) - np.mean(student_law(y).logpdf(y_new)))
+
+
+def student_law(y: np.ndarray) -> Any:
+    """What is known of a target from others of one normal distribution, without a prior."""
     from scipy import stats
 
-    y, y_new = np.asarray(y, np.float64), np.asarray(y_new, np.float64)
+    y = np.asarray(y, np.float64)
     num, spread = len(y), max(float(np.std(y, ddof=1)), 1e-12 * float(np.abs(y).max()), 1e-300)
-    law = stats.t(num - 1, y.mean(), spread * np.sqrt(1 + 1 / num))
-    return float(np.mean(log_probs) - np.mean(law.logpdf(y_new)))
+    return stats.t(num - 1, y.mean(), spread * np.sqrt(1 + 1 / num))
 
 
 def constant_gain_of_classes(log_probs: np.ndarray, places: np.ndarray, places_new: np.ndarray, num: int) -> float:

@@ -127,7 +127,10 @@ TINY = [
     table("tiny", "1 row", rows=1, expect=REFUSAL, mentions=("1 sample",)),
     table("tiny", "2 rows", rows=2, at_least=-np.inf),
     *(table("tiny", f"auto, {rows} rows", rows=rows, auto=True) for rows in (2, 3, 5, 10, 25)),
-    table("tiny", "auto, classes, 4 rows", rows=4, classes=True, auto=True, at_least=-0.3),
+    table("tiny", "auto, classes, 5 rows", rows=5, classes=True, auto=True, at_least=-0.3),
+    table(
+        "tiny", "auto, 4 rows of one class", rows=4, classes=True, auto=True, expect=REFUSAL, mentions=("2 classes",)
+    ),
     table("tiny", "classes, 1 row", rows=1, classes=True, expect=REFUSAL, mentions=("1 sample",)),
 ]
 

@@ -16,6 +16,7 @@ from benchmarks.harness.careless_case import (
     Case,
     constant_gain_of_classes,
     constant_gain_of_normal,
+    student_law,
 )
 
 NUM_ROWS, NUM_COLUMNS, NUM_FRESH = 120, 3, 200
@@ -150,8 +151,10 @@ def _numbers(fitted: Any, data: Data, at_least: float) -> Answer:
         return Answer(finite)
     gain = constant_gain_of_normal(log_probs, y, y_new)
     coverage = float(np.mean((lower <= y_new) & (y_new <= upper)))
-    width = float(np.median(upper - lower) / max(float(np.std(y_new)), 1e-300))
-    return Answer(finite, gain, None, coverage, width, at_least)
+    unit = max(float(np.std(y_new)), 1e-300)
+    width = float(np.median(upper - lower)) / unit
+    lower, upper = student_law(y).interval(0.9)
+    return Answer(finite, gain, None, coverage, width, at_least, float(upper - lower) / unit)
 
 
 def _classes(fitted: Any, data: Data, at_least: float) -> Answer:

@@ -11,7 +11,6 @@ from marginax.estimators.stack import (
     Candidate,
     Stack,
     Stacked,
-    constant_candidate,
     held_out_log_probs,
     linear_candidate,
     process_candidate,
@@ -93,21 +92,6 @@ def test_a_stack_is_the_weighted_mean_of_densities():
 
 
 _OTHERS = [linear_candidate(None, 1), process_candidate()]
-
-
-def test_a_constant_is_the_student_distribution_of_the_target():
-    from scipy.stats import t
-
-    y = np.random.default_rng(2).normal(3.0, 2.0, 8)
-    prediction = constant_candidate(1).fit(Arrays(np.zeros((8, 2)), y), 0).predict(np.zeros((1, 2)))
-    expected = t(7, y.mean(), y.std(ddof=1) * np.sqrt(1 + 1 / 8))
-    np.testing.assert_allclose(prediction.quantile([0.1, 0.5, 0.9])[:, 0], expected.ppf([0.1, 0.5, 0.9]), atol=0.3)
-
-
-def test_constant_classes_come_at_their_rates():
-    labels = np.repeat([0, 1, 2], [30, 10, 60])
-    probs = constant_candidate(3).fit(Arrays(np.zeros((100, 1)), labels), 0).predict(np.zeros((1, 1))).probs[0]
-    np.testing.assert_allclose(probs, [0.3, 0.1, 0.6], atol=0.01)
 
 
 def test_the_line_is_bayesian_ridge_regression(lines):

@@ -110,6 +110,24 @@ def test_ivon_ends_at_the_mean_field_optimum():
     np.testing.assert_allclose(np.diag(covariance), 1 / np.diag(problem.precision), rtol=0.1)
 
 
+def test_ivon_learns_the_width_of_a_prior_from_weights_and_their_spread():
+    r"""At the optimum $k - 1 - \sum_i E[w_i^2]\, E[\tau^{-2}] + 2 E[\tau^2 / (1 + \tau^2)] = 0$ for k weights."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(20, 40))
+    y = x @ generator.normal(size=40) * 0.5 + generator.normal(size=20)
+    network = mx.nets.MLP(40, (), 1, key=0)
+    model = mx.Model(network, mx.likelihoods.Gaussian(scale=1.0), prior=mx.priors.Normal(mx.priors.HalfCauchy(1.0)))
+    posterior = mx.fit(model, (x, y), IVON(num_epochs=20_000, batch_size=None, b2=0.999), key=0)
+    mean, unravel = posterior.mean, ravel_pytree(posterior.mean)[1]
+    scale = unravel(jnp.sqrt(jnp.diag(posterior.covariance.dense())))
+    m, s = (np.asarray(each.network.layers[0].weight) for each in (mean, scale))
+    location, width = (float(each.prior["layers/0/weight"]["log_scale"]) for each in (mean, scale))
+    shrinkage = np.tanh(location) + 1.0  # 2 tau^2 / (1 + tau^2)
+    slope = 39 - np.sum(m**2 + s**2) * np.exp(-2 * location + 2 * width**2) + shrinkage
+    assert abs(slope) < 1.0
+    assert np.sum(s**2) * np.exp(-2 * location) > 10.0  # what is missing if the spread of the weights is forgotten
+
+
 def test_ivon_finds_its_optimum_from_far_up_a_steep_slope():
     """At 10 the curvature of w^4 is 1,200 times what IVON begins with; E[12 w^2] = 1 / variance at the optimum."""
     model, method = mx.Density(lambda w: -jnp.sum(w**4), jnp.full(3, 10.0)), IVON(b2=0.999, num_epochs=4000)

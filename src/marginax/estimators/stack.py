@@ -1,8 +1,8 @@
 r"""Stacking: several models of one table, weighted by how well they predict rows that they have not seen.
 
 Weights maximise $\sum_i \log \sum_c w_c\, p_c(y_i) + \sum_c \log w_c$ over the simplex, with the densities of rows held
-out (Yao et al., 2018); the second sum keeps them even while there are few rows to tell. A constant, a straight line and
-a Gaussian process stand beside the network: few rows and many columns fall back to them.
+out (Yao et al., 2018); the second sum keeps them even while there are few rows to tell. A straight line, which may be
+level, and a Gaussian process stand beside the network: few rows and many columns fall back to them.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from marginax.estimators.gaussian_process import fit_gaussian_process
 from marginax.files import register
 from marginax.infer import Laplace, fit
 from marginax.model import Model
-from marginax.model.likelihoods import AbstractLikelihood, Categorical, Gaussian
+from marginax.model.likelihoods import AbstractLikelihood, Gaussian
 from marginax.model.normal_outputs import NormalOutputs
 from marginax.nets import MLP
 from marginax.posterior import AbstractPosterior, AbstractWrapped, Draws
@@ -197,26 +197,6 @@ def stacking_weights(
 # ---- candidates
 
 
-def constant_candidate(num_outputs: int) -> Candidate:
-    """No column matters: normal with unknown mean and variance, or classes at unknown rates, with flat priors."""
-
-    def fit_constant(data: Arrays, seed: int) -> Draws:
-        generator = np.random.default_rng(seed)
-        num = data.num_examples
-        if np.issubdtype(data.y.dtype, np.integer):
-            counts = np.bincount(data.y, minlength=num_outputs)
-            offsets = np.log(generator.dirichlet(counts + 1 / num_outputs, _NUM_LINES) + 1e-30)
-            return _lines(data, np.zeros((_NUM_LINES, num_outputs, data.x.shape[1])), offsets, None, Categorical())
-        y = np.asarray(data.y, np.float64).reshape(num, -1)
-        spread = y.std(axis=0, ddof=1) if num > 1 else np.ones(y.shape[1])
-        chi2 = generator.chisquare(max(1, num - 1), (_NUM_LINES, y.shape[1]))
-        scales = np.maximum(spread, 1e-6) * np.sqrt(max(1, num - 1) / chi2)
-        offsets = y.mean(axis=0) + scales / np.sqrt(num) * generator.normal(size=scales.shape)
-        return _lines(data, np.zeros((_NUM_LINES, y.shape[1], data.x.shape[1])), offsets, scales, Gaussian())
-
-    return Candidate("constant", fit_constant)
-
-
 def linear_candidate(likelihood: AbstractLikelihood | None, num_outputs: int) -> Candidate:
     """Straight lines: Bayesian ridge regression for numbers with normal noise, else a linear network."""
     if likelihood is None:
@@ -249,23 +229,20 @@ def _ridge(data: Arrays, seed: int) -> Draws:
         offsets.append(centre + scale / np.sqrt(len(x)) * generator.normal(size=_NUM_LINES))
         scales.append(np.full(_NUM_LINES, scale))
     slope, offset, scale = (np.stack(each, axis=1) for each in (slopes, offsets, scales))
-    return _lines(data, slope, offset, scale, Gaussian())
+    return _lines(data, slope, offset, scale)
 
 
 def _lines(
     data: Arrays,
     slopes: Float[np.ndarray, "draws k p"],
     offsets: Float[np.ndarray, "draws k"],
-    scales: Float[np.ndarray, "draws k"] | None,
-    likelihood: AbstractLikelihood,
+    scales: Float[np.ndarray, "draws k"],
 ) -> Draws:
-    """Draws of a linear network."""
-    model = Model(MLP(slopes.shape[2], (), slopes.shape[1], key=0), likelihood)
+    """Draws of a linear network with normal noise."""
+    model = Model(MLP(slopes.shape[2], (), slopes.shape[1], key=0), Gaussian())
     params = model.init(FullBatch(data))
     stacked = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (1, len(slopes), *leaf.shape)), params)
-    found = [jnp.asarray(each[None], jnp.float32) for each in (slopes, offsets)]
-    stacked = eqx.tree_at(lambda p: (p.network.layers[0].weight, p.network.layers[0].bias), stacked, found)
-    if scales is not None:
-        logs = jnp.log(jnp.asarray(scales[None], jnp.float32))
-        stacked = eqx.tree_at(lambda p: p.likelihood["log_scale"], stacked, logs)
+    found = [jnp.asarray(each[None], jnp.float32) for each in (slopes, offsets, np.log(scales))]
+    places = lambda p: (p.network.layers[0].weight, p.network.layers[0].bias, p.likelihood["log_scale"])  # noqa: E731
+    stacked = eqx.tree_at(places, stacked, found)
     return Draws(model, stacked, data.spec)

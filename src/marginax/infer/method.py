@@ -206,12 +206,12 @@ def check_count(name: str, value: int | None, *, least: int = 1, optional: bool 
         raise ValueError(f"{name} must be an int >= {least}{' or None' if optional else ''}, got {value!r}")
 
 
-def num_steps_for(num_epochs: int | None, num_examples: Any, batch_size: int) -> Any:
+def num_steps_for(num_epochs: int | None, num_examples: Any, batch_size: int, least: int = 4000) -> Any:
     """Steps in a number of epochs; by default at least 10 epochs and at least 4,000 steps. An array if N is one.
 
     >>> num_steps_for(3, 100, 32), num_steps_for(None, 100, 100), num_steps_for(None, 60_000, 128)
     (10, 4000, 4688)
     """
-    least = 1 if num_epochs is not None else 4000
+    least = 1 if num_epochs is not None else least
     num_steps = -(-(num_epochs or 10) * num_examples // batch_size)
     return max(least, num_steps) if isinstance(num_examples, int) else jnp.maximum(least, num_steps)

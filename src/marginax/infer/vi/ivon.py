@@ -36,6 +36,7 @@ from marginax.model.abstract import Params
 from marginax.posterior import AbstractPosterior, Gaussian
 
 _TINY = 1e-8
+_LEAST_STEPS = 10_000  # five memories of the curvature: after one or two, scales are still those of the start
 _RADIUS = 1.0  # of a step: of m in units of s, of h + delta relative to itself
 
 
@@ -68,11 +69,11 @@ class IVON(AbstractMethod):
     Args:
         learning_rate: of the mean.
         b1: decay of the gradient.
-        b2: decay of the curvature; a run needs several times its memory of 1 / (1 - b2) steps to settle.
+        b2: decay of the curvature, whose memory is 1 / (1 - b2) steps.
         initial_curvature: of the mean loss; larger is narrower and slower at the start.
         temperature: of the posterior.
         schedule: how the learning rate changes over the run.
-        num_epochs: as in MAP.
+        num_epochs: by default at least 10, and at least 10,000 steps, five memories of the curvature.
         batch_size: as in MAP.
     """
 
@@ -103,7 +104,8 @@ class IVON(AbstractMethod):
         return IVONState(params, jax.tree.map(jnp.zeros_like, params), curvature, scale, jnp.zeros((), jnp.int32))
 
     def phases(self, num_examples: int, batch_size: int) -> tuple[Phase, ...]:
-        return (Phase("train", num_steps_for(self.num_epochs, num_examples, batch_size), self.step, can_end=True),)
+        num_steps = num_steps_for(self.num_epochs, num_examples, batch_size, _LEAST_STEPS)
+        return (Phase("train", num_steps, self.step, can_end=True),)
 
     def step(
         self, model: AbstractModel, state: IVONState, batch: Batch, *, key: PRNGKeyArray
@@ -114,14 +116,17 @@ class IVON(AbstractMethod):
         draw = jax.tree.map(lambda m, s, e: m + s * e, mean, state.scale, noise)
 
         def loss(draw: Params, centre: PyTree) -> tuple[Float[Array, ""], Array]:
-            log_prior = model.log_prior(model.with_weights(draw, centre))
+            """The prior pulls weights at their mean, and what it is learned with sees them as they are drawn."""
+            drawn = jax.lax.stop_gradient(draw)
+            pull = model.log_prior(model.with_weights(drawn, centre))
+            log_prior = model.log_prior(model.with_weights(draw, model.weights(drawn)))
             log_likelihood = model.scaled_log_likelihood(draw, batch)
-            return -(log_likelihood + log_prior) / num_examples, log_likelihood
+            return -(log_likelihood + log_prior + pull) / num_examples, log_likelihood
 
         (gradient, pull), log_likelihood = jax.grad(loss, argnums=(0, 1), has_aux=True)(draw, model.weights(mean))
         pull = model.with_weights(jax.tree.map(jnp.zeros_like, mean), pull)
         delta = prior_curvature(model, mean, num_examples)
-        num_steps = num_steps_for(self.num_epochs, num_examples, batch.size)
+        num_steps = num_steps_for(self.num_epochs, num_examples, batch.size, _LEAST_STEPS)
         rate = self.learning_rate * self.schedule.factor(state.count / num_steps)
         unbias = 1.0 / (1.0 - self.b1 ** (state.count + 1))
         momentum = jax.tree.map(lambda a, g: self.b1 * a + (1.0 - self.b1) * g, state.momentum, gradient)
