@@ -5,11 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.harness import figures
+from benchmarks.harness import figures, reproductions
 from tests.test_docs import python_blocks
 
 ROOT = Path(__file__).resolve().parent.parent
 NEW_METHOD = python_blocks((ROOT / "docs" / "new-method.md").read_text(encoding="utf-8"))[0][1]
+
+
+def test_reproductions_are_those_of_the_records():
+    written = reproductions.PAGE.read_text(encoding="utf-8")
+    assert written == reproductions.page(), "docs/reproductions is out of date: run `python -m benchmarks figures`"
 
 
 def test_figures_are_those_of_the_records():

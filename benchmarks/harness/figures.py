@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.entries.uci import PUBLISHED
+from benchmarks.harness import reproductions
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -169,3 +170,4 @@ def main() -> None:
     """Write the pages."""
     PAGE.write_text(page(), encoding="utf-8")
     CHOOSING.write_text(with_costs(CHOOSING.read_text(encoding="utf-8")), encoding="utf-8")
+    reproductions.PAGE.write_text(reproductions.page(), encoding="utf-8")

@@ -105,7 +105,7 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
         posteriors[name], curves[name] = _trained(bench, name, x, valid)
         measured = bench.measure(f"{name} test", lambda p=posteriors[name]: _nll(p, test, settings["num_importance"]))
         label = f"{name}-{settings['num_particles']}" if name == "IWAE" else name
-        published = published if label in ("VAE", "IWAE-50") else None
+        published = published if len(x) == 50_000 else None  # of fewer digits less can be learned
         seconds = curves[name][-1][0]
         rows.append(
             Row(f"{label}: nats per digit", measured["nll"], measured["spread"], published, source, seconds=seconds)
