@@ -73,7 +73,10 @@ def test_what_cannot_be_meant_is_refused(call, words):
     [
         (b"no gzip", "damaged or not a csv file"),
         (gzip.compress(b"a,b\n1,2\n"), "the first line must be 'smiles,homo_lumo_gap_hartree"),
-        (gzip.compress(b"smiles,homo_lumo_gap_hartree,dipole_debye,heat_capacity\nC,1,2,3\n"), "must have 130831 lines"),
+        (
+            gzip.compress(b"smiles,homo_lumo_gap_hartree,dipole_debye,heat_capacity\nC,1,2,3\n"),
+            "must have 130831 lines",
+        ),
     ],
     ids=["gzip", "header", "lines"],
 )

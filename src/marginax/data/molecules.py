@@ -1,7 +1,8 @@
 """Molecules as rows of tokens, by SELFIES (Krenn et al., 2020): every row of tokens is a molecule.
 
 A molecule is written in SMILES, and canonical SMILES of two are equal only if the molecules are. Not every text is
-SMILES of something. In SELFIES every sequence of tokens is: what would break a rule of valence is read as what does not.
+SMILES of something. In SELFIES every sequence of tokens is: what would break a rule of valence is read as what obeys
+it.
 """
 
 import csv

@@ -18,8 +18,8 @@ def expected_improvement(
 ) -> Float[np.ndarray, "*n"]:
     """By how much a value that is believed to be normal is expected to exceed the best so far.
 
-    To make a value small, give minus the mean and minus the best. Noise of a measurement is no improvement: `std` is the
-    epistemic one, `np.sqrt(prediction.epistemic)` of a prediction.
+    To make a value small, give minus the mean and minus the best. Noise of a measurement is no improvement: `std` is
+    the epistemic one, `np.sqrt(prediction.epistemic)` of a prediction.
 
     Args:
         mean: of each value.
