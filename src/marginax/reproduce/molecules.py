@@ -97,9 +97,9 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
         "molecules are larger: the figures are not to be compared.",
         f"Search: {num} evaluations of distinct molecules of at most {_MOST_ATOMS} heavy atoms, the first "
         f"{settings['num_initial']} the same for all ways; {settings['num_seeds']} seeds; latents of {best}, which "
-        "reconstructs more of the validation molecules. Differences are of the same seed. 'near the best' has the "
-        "candidates of 'expected improvement' in any order, without a Gaussian process. Gains are those of "
-        "'expected improvement'. The search was not tuned.",
+        "reconstructs more of the validation molecules. Gains are those of 'expected improvement', seed by seed. "
+        "'near the best' makes candidates as it does, and takes them in any order, without a Gaussian process. The "
+        "search was not tuned.",
     ]
     curves |= {f"search for {name}": found for name, found in trajectories.items()}
     figure = _picture(drawing, posteriors[best], tokenizer, tokens["test"], trajectories, settings)
