@@ -51,6 +51,7 @@ def classes():
 refused("tables", lambda: mx.estimators)
 refused("tables", classes)
 refused("tables", lambda: mx.data.read_table("table.csv"))
+refused("molecules", lambda: mx.data.canonical_smiles("C"))
 refused("plot", lambda: mx.report)
 refused("plot", posterior.to_arviz)
 refused("programs", lambda: mx.fit(model, (x, x[:, 0]), mx.infer.VI(mx.infer.Flow(), num_epochs=1), key=0))

@@ -13,7 +13,9 @@ EXTRAS = {
     "pandas": "tables",
     "pooch": "data",
     "pyarrow": "tables",
+    "rdkit": "molecules",
     "rich": "cli",
+    "selfies": "molecules",
     "sklearn": "tables",
     "typer": "cli",
 }

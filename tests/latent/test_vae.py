@@ -177,6 +177,7 @@ def test_questions_that_cannot_be_meant_are_refused():
         (lambda: posterior.encode(X[:, :2]), r"x must have shape \(n, 4\) as in the training data, got \(120, 2\)"),
         (lambda: posterior.encode(X, network=1), "network must be from 0 to 0, got 1"),
         (lambda: posterior.traverse(X, 2, [0.0]), "axis must be one of the 2 latents, got 2"),
+        (lambda: posterior.decode(X), r"z must have shape \(n, 2\), the latents of each example, got \(120, 4\)"),
         (lambda: posterior.generate(3, key=0, context=X[:2]), "context must have one row for each of the 3"),
     ):
         with pytest.raises(ValueError, match=words):

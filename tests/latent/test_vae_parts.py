@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy import stats
 from tests.latent.vae_linear import LATENTS, NOISE, SIZE, Truth, linear, params_of, posterior_of, z_score
 
@@ -228,6 +229,37 @@ def test_entries_that_are_classes_read_their_own_logits():
     found = log_prob_of_entries(Categorical(), jnp.asarray(logits, float), jnp.asarray(x, float), {})
     probs = _softmax(logits.reshape(4, 2, 3))
     np.testing.assert_allclose(found, np.log(np.take_along_axis(probs, x[..., None], -1)[..., 0]), rtol=1e-4)
+
+
+def test_latents_are_decoded_to_the_means_of_entries():
+    truth = Truth()
+    posterior = posterior_of(truth.model())
+    z = np.random.default_rng(1).normal(size=(3, 2))
+    np.testing.assert_allclose(posterior.decode(z), z @ truth.w.T + truth.b, rtol=1e-4, atol=1e-5)
+    again = posterior.decode(posterior.encode(truth.x).mean)
+    np.testing.assert_allclose(again, posterior.reconstruct(truth.x), rtol=1e-4)
+
+
+def test_latents_of_tokens_are_decoded_to_the_most_probable_ones():
+    """Two entries of three classes: the decoder's outputs are their logits, those of an entry side by side."""
+    weight, x = np.random.default_rng(0).normal(size=(6, 2)), np.array([[0, 2], [1, 1]])
+    encoder = linear(np.zeros((4, 2)), np.zeros(4))
+    model = mx.latent.VAE(encoder, linear(weight, np.zeros(6)), 2, likelihood=Categorical())
+    z = np.random.default_rng(1).normal(size=(5, 2))
+    found = posterior_of(model.adapted_to_rows({"x": x})).decode(z)
+    np.testing.assert_array_equal(found, (z @ weight.T).reshape(5, 2, 3).argmax(-1))
+
+
+def test_a_context_is_decoded_beside_the_latents():
+    weight = np.random.default_rng(0).normal(size=(SIZE, 3))
+    encoder = linear(np.zeros((4, SIZE + 1)), np.zeros(4))
+    model = mx.latent.VAE(encoder, linear(weight, np.zeros(SIZE)), 2, likelihood=mx.likelihoods.Gaussian(1.0))
+    posterior = posterior_of(model.adapted_to_rows({"x": np.zeros((4, SIZE))}))
+    both = np.random.default_rng(1).normal(size=(5, 3))
+    found = posterior.decode(both[:, :2], context=both[:, 2:])
+    np.testing.assert_allclose(found, both @ weight.T, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="decoder cannot be called on 2 latents without a context"):
+        posterior.decode(both[:, :2])
 
 
 def test_signs_of_collapse_are_those_of_a_linear_encoder():

@@ -4,6 +4,7 @@ from marginax.data.arrays import Arrays, DataSpec, Rows, as_arrays, standardise
 from marginax.data.datasets import load_binarized_mnist, load_co2, load_fashion_mnist, load_mnist, load_uci
 from marginax.data.growing import GrowingMinibatches
 from marginax.data.mapped import MappedFiles
+from marginax.data.molecules import SelfiesTokenizer, canonical_smiles, load_qm9, read_molecule
 from marginax.data.scaling import Scaling, moments_of, warn_of_far_values
 from marginax.data.sources import AbstractSource, Batch, FullBatch, Minibatches, as_source
 from marginax.data.tables import Table, read_table
@@ -19,15 +20,19 @@ __all__ = [
     "Minibatches",
     "Rows",
     "Scaling",
+    "SelfiesTokenizer",
     "Table",
     "as_arrays",
     "as_source",
+    "canonical_smiles",
     "load_binarized_mnist",
     "load_co2",
     "load_fashion_mnist",
     "load_mnist",
+    "load_qm9",
     "load_uci",
     "moments_of",
+    "read_molecule",
     "read_table",
     "standardise",
     "warn_of_far_values",

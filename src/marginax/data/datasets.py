@@ -6,6 +6,7 @@ A file is looked for in the folder named by the environment variable `MARGINAX_D
     uci/                     <name>.npz with x, y and is_test[split, row]
     co2/                     monthly_1958_2020.csv, weekly_1958_2001.csv
     binarized_mnist/         binarized_mnist.npz with train, valid and test, eight pixels a byte
+    molecules/               qm9.csv.gz (read by `molecules.py`)
 
 Otherwise it is downloaded, checked against its SHA-256 and kept in the user's cache folder. Where no public
 address with the same content is known, the error says what is needed and where it comes from.

@@ -18,6 +18,7 @@ from marginax.decide.conformal import ConformalIntervals, ConformalSets, conform
 from marginax.decide.curve import LearningCurve
 from marginax.decide.drawn import draw_probs
 from marginax.decide.jackknife import JackknifePlus, jackknife_plus
+from marginax.decide.optimisation import expected_improvement
 from marginax.decide.oracle import KnownLabels, OneAtATime
 from marginax.decide.pool import Pool
 from marginax.decide.pruning import Pruning, PruningRow, compact, prune, signal_to_noise
@@ -89,6 +90,7 @@ __all__ = [
     "compact",
     "conformalise",
     "draw_probs",
+    "expected_improvement",
     "jackknife_plus",
     "learn_actively",
     "prune",

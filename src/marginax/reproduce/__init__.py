@@ -10,7 +10,7 @@ from marginax.reproduce.experiment import Experiment, Record, Row, Workbench, re
 
 __all__ = ["Experiment", "Record", "Row", "Workbench", "experiment", "names", "reproduce"]
 
-_EXPERIMENTS = {"digits": "marginax.reproduce.digits"}
+_EXPERIMENTS = {"digits": "marginax.reproduce.digits", "molecules": "marginax.reproduce.molecules"}
 
 
 def names() -> tuple[str, ...]:

@@ -11,9 +11,11 @@ from jaxtyping import Array, Float, PyTree
 
 from marginax._kernels.random import derive
 from marginax._keys import Key, as_key
+from marginax.data.arrays import as_numeric
 from marginax.latent.mixture import check_num
 from marginax.latent.vae.collapse import Collapse, measure_collapse
 from marginax.latent.vae.completion import Completion, complete
+from marginax.latent.vae.generative import size_of_output
 from marginax.latent.vae.importance import ImportanceEstimate, importance_estimate, weight_sums
 from marginax.model.conjugate import posterior_draws
 from marginax.posterior import AbstractPosterior
@@ -70,6 +72,23 @@ class VAEQueries:
         z = jnp.broadcast_to(mean, (len(values), *mean.shape)).at[:, :, axis].set(values[:, None])
         return np.asarray(_decode(self._model, params, z, rows))
 
+    def decode(self, z: Any, *, context: Any = None, network: int = 0) -> np.ndarray:
+        """What the decoder makes of latents, as `reconstruct` gives it, (example, ...).
+
+        Args:
+            z: latents, (example, latent).
+            context: of each example, for a conditional model; of a semi-supervised one, labels as one-hot vectors.
+            network: which one to ask.
+        """
+        model, params, z = self._model, self._network(network), jnp.asarray(as_numeric(z, name="z"), float)
+        size = jax.eval_shape(lambda: model.draw_latents(params, 1, key=jax.random.key(0))).shape[1]
+        if z.ndim != 2 or z.shape[1] != size:
+            raise ValueError(f"z must have shape (n, {size}), the latents of each example, got {z.shape}")
+        rows = self._contexts(context, len(z))
+        inputs = f"{size} latents" + (" without a context" if context is None else " and the context")
+        size_of_output("decoder", lambda: model.decode(params, z, rows), inputs)
+        return np.asarray(_means(model, params, z, rows))
+
     # ---- examples
 
     def reconstruct(self, x: Any) -> np.ndarray:
@@ -91,16 +110,14 @@ class VAEQueries:
             context: of each example, for a conditional model.
         """
         check_num("num", num)
-        rows = {} if context is None else {"context": np.asarray(context)}
-        if context is not None and len(rows["context"]) != num:
-            raise ValueError(f"context must have one row for each of the {num} examples, got {len(rows['context'])}")
+        rows = self._contexts(context, num)
         draws, model = self._draws, self._model
         count = min(_count(draws), num)
         each = -(-num // count)
         chosen = np.linspace(0, _count(draws) - 1, count).astype(int)
         some = jax.tree.map(lambda leaf: jnp.asarray(leaf)[chosen], draws)
         taken = np.minimum(np.arange(count * each), num - 1).reshape(count, each)
-        more = {name: jnp.asarray(value, float)[taken] for name, value in rows.items()}
+        more = {name: value[taken] for name, value in rows.items()}
         found = np.asarray(_generate(model, some, more, each, noise, as_key(key)))
         return found.reshape(count * each, *found.shape[2:])[:num]
 
@@ -185,6 +202,12 @@ class VAEQueries:
             raise ValueError(f"network must be from 0 to {_count(draws) - 1}, got {network}")
         return jax.tree.map(lambda leaf: leaf[network], draws)
 
+    def _contexts(self, context: Any, num: int) -> dict[str, Array]:
+        rows = {} if context is None else {"context": jnp.asarray(np.asarray(context), float)}
+        if context is not None and len(rows["context"]) != num:
+            raise ValueError(f"context must have one row for each of the {num} examples, got {len(rows['context'])}")
+        return rows
+
     def _rows(self, data: Any) -> dict[str, Array]:
         rows = self._model.read(data).tree
         self._model.check_rows(rows)
@@ -210,6 +233,11 @@ def _decode(model: Any, params: PyTree, z: Float[Array, "k n d"], rows: dict[str
     rows = model.conditions(params, rows)
     output = jax.lax.map(lambda each: model.decode(params, each, rows), z)
     return jax.lax.map(lambda each: model.mean_of(params, each), output)
+
+
+@eqx.filter_jit
+def _means(model: Any, params: PyTree, z: Float[Array, "n d"], rows: dict[str, Array]) -> Array:
+    return model.mean_of(params, model.decode(params, z, rows))
 
 
 @eqx.filter_jit
