@@ -21,7 +21,8 @@ from marginax.predict.prediction import AbstractClassPrediction, entropy_of
 class MultiLabelPrediction(AbstractClassPrediction):
     """What the posterior says about d yes-or-no labels at n inputs.
 
-    Labels are independent within a draw, unless the likelihood says otherwise (`StochasticSegmentation`). Entropies and the like are per label, in nats; `log_prob` and `sample` are joint over labels.
+    Labels are independent within a draw, unless the likelihood says otherwise (`StochasticSegmentation`). Entropies and
+    the like are per label, in nats; `log_prob` and `sample` are joint over labels.
 
     >>> from marginax.model.distributions import Bernoulli
     >>> draws = Mixture(Bernoulli(jnp.array([[[0.0, 3.0]], [[0.0, -3.0]]])), (True,), np.log([0.5, 0.5]), 1, 10**6)

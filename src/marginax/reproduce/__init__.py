@@ -10,7 +10,7 @@ from marginax.reproduce.experiment import Experiment, Record, Row, Workbench, re
 
 __all__ = ["Experiment", "Record", "Row", "Workbench", "experiment", "names", "reproduce"]
 
-_EXPERIMENTS = {"digits": "marginax.reproduce.digits"}
+_EXPERIMENTS = {"digits": "marginax.reproduce.digits", "segmentation": "marginax.reproduce.segmentation"}
 
 
 def names() -> tuple[str, ...]:
