@@ -8,10 +8,10 @@ import pytest
 from marginax.reproduce import experiment, reproduce
 
 TINY = {
-    "size": 16,
+    "size": 8,
     "num_train": 40,
     "num_test": 12,
-    "channels": (4, 8),
+    "channels": (4,),
     "num_members": 2,
     "rank": 2,
     "num_mc": 4,
