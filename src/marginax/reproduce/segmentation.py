@@ -110,6 +110,7 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
     x, masks, _ = _part("train", size, settings["num_train"])
     parts = {split: _part(split, size, settings["num_test"]) for split in ("valid", "test")}
     centre, spread = float(x.mean()), float(x.std())
+    patient = parts["test"][2]
     energy, rows, curves, posteriors = {}, [], {}, {}
     for name, (published, source) in _PUBLISHED.items():
         posteriors[name] = posterior = _fitted(bench, name, ((x - centre) / spread, masks))
@@ -121,14 +122,14 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
         curves[name] = {
             split: [float(np.mean(values[what])) for what in ("energy", "iou")] for split, values in found.items()
         }
-        energy[name], patient, seconds = np.array(found["test"]["energy"]), parts["test"][2], bench.seconds(posterior)
+        energy[name], seconds = np.array(found["test"]["energy"]), bench.seconds(posterior)
         for what, values in (("energy distance", found["test"]["energy"]), ("matched IoU", found["test"]["iou"])):
             score = mean_score(np.array(values), name=what, groups=patient)
             beside = (published, source) if what == "energy distance" else (None, "")
             low = what == "energy distance"
             error = score.standard_error
             rows.append(Row(f"{name}: {what}", score.value, error, *beside, lower_is_better=low, seconds=seconds))
-    rows += _compared(energy, parts["test"][2])
+    rows += _compared(energy, patient)
     remarks = [
         f"{len(x)} slices of training patients, {len(patient)} of {len(np.unique(patient))} others; the middle "
         f"{size} x {size} pixels of slices of 64 x 64; {num} samples; an ensemble of {settings['num_members']}.",
