@@ -62,6 +62,7 @@ def _network(settings: Any, num_maps: int, *, dropout: float = 0.0) -> mx.nets.U
         (1, size, size), settings["channels"], num_maps, groups=settings["groups"], dropout=dropout, key=0
     )
     start = jnp.zeros(num_maps).at[:2].set(jnp.array([_BACKGROUND, _LOG_DIAGONAL])[:num_maps])
+    assert net.output.bias is not None
     bias = net.output.bias + start.reshape(net.output.bias.shape)
     weight = net.output.weight.at[1:].multiply(_SPREAD)
     return eqx.tree_at(lambda net: (net.output.bias, net.output.weight), net, (bias, weight))
