@@ -11,7 +11,15 @@ import pooch
 import pytest
 
 from marginax.data import datasets
-from marginax.data.datasets import SplitData, load_binarized_mnist, load_co2, load_fashion_mnist, load_mnist, load_uci
+from marginax.data.datasets import (
+    SplitData,
+    load_binarized_mnist,
+    load_co2,
+    load_fashion_mnist,
+    load_lidc,
+    load_mnist,
+    load_uci,
+)
 from marginax.files import FileError
 
 UCI = {"boston": 13, "concrete": 8, "energy": 8, "kin8nm": 8, "power": 4, "wine": 11, "yacht": 6}
@@ -108,6 +116,26 @@ def test_binarized_digits_are_the_published_ones():
     assert abs(nll - 205.8) < 0.3  # of independent pixels
     with pytest.raises(ValueError, match="split must be 'train', 'valid' or 'test'"):
         load_binarized_mnist("all")
+
+
+@needs_data
+def test_no_patient_is_in_two_parts():
+    parts = {split: load_lidc(split) for split in ("train", "valid", "test")}
+    patients = {split: set(patient.tolist()) for split, (_, _, patient) in parts.items()}
+    assert [len(each) for each in patients.values()] == [625, 125, 125]
+    assert len(set.union(*patients.values())) == 875
+    assert sum(len(x) for x, _, _ in parts.values()) == 2630
+    for x, masks, patient in parts.values():
+        assert x.shape[1:] == (1, 64, 64)
+        assert masks.shape == (len(x), 4, 64, 64)
+        assert len(patient) == len(x)
+        assert set(np.unique(masks)) == {0, 1}
+        assert 0 <= x.min() < x.max() <= 1
+        np.testing.assert_allclose(masks.mean(), 0.0046, atol=5e-4)
+        seen = np.argwhere(masks)  # nodules are in the middle
+        np.testing.assert_allclose(seen[:, 2:].mean(0), 31.5, atol=1.5)
+    with pytest.raises(ValueError, match="split must be 'train', 'valid' or 'test', got 'all'"):
+        load_lidc("all")
 
 
 @needs_data

@@ -36,6 +36,7 @@ LIKELIHOODS = {
     "laplace": (L.Laplace(), 1, REAL, Outcome.REAL),
     "bernoulli": (L.Bernoulli(), 1, YES, Outcome.CLASS),
     "bernoulli, labels": (L.Bernoulli(), 2, np.stack([YES, 1 - YES], 1), Outcome.LABELS),
+    "stochastic segmentation": (L.StochasticSegmentation(1, 5), 6, np.stack([YES, 1 - YES], 1), Outcome.LABELS),
     "categorical": (L.Categorical(), 3, YES + (X[:, 1] > 0), Outcome.CLASS),
     "ordinal": (L.Ordinal(num_classes=3), 1, YES + (X[:, 1] > 0), Outcome.CLASS),
     "mixture density": (L.MixtureDensity(num_components=2), 6, REAL, Outcome.REAL),
@@ -69,7 +70,7 @@ CASES = [
 def predict(method, name, likelihood):
     _, outputs, y, _ = LIKELIHOODS[name]
     chosen = METHODS[method]
-    if method == "linearised" and name == "custom":  # it has no Fisher information
+    if method == "linearised" and name in ("custom", "stochastic segmentation"):  # they have no Fisher information
         chosen = I.Laplace(training=TRAINING, kind=KIND)
     network = mx.nets.MLP(2, (4,), outputs, activation=jnp.tanh, key=0)
     posterior = mx.fit(mx.Model(network, likelihood), (X, y), chosen, key=1, progress=False)

@@ -1,7 +1,14 @@
 """Data: arrays in memory, batches as pure functions of step and key, files larger than memory, real data sets."""
 
 from marginax.data.arrays import Arrays, DataSpec, Rows, as_arrays, standardise
-from marginax.data.datasets import load_binarized_mnist, load_co2, load_fashion_mnist, load_mnist, load_uci
+from marginax.data.datasets import (
+    load_binarized_mnist,
+    load_co2,
+    load_fashion_mnist,
+    load_lidc,
+    load_mnist,
+    load_uci,
+)
 from marginax.data.growing import GrowingMinibatches
 from marginax.data.mapped import MappedFiles
 from marginax.data.molecules import SelfiesTokenizer, canonical_smiles, load_qm9, read_molecule
@@ -28,6 +35,7 @@ __all__ = [
     "load_binarized_mnist",
     "load_co2",
     "load_fashion_mnist",
+    "load_lidc",
     "load_mnist",
     "load_qm9",
     "load_uci",

@@ -7,6 +7,7 @@ A file is looked for in the folder named by the environment variable `MARGINAX_D
     co2/                     monthly_1958_2020.csv, weekly_1958_2001.csv
     binarized_mnist/         binarized_mnist.npz with train, valid and test, eight pixels a byte
     molecules/               qm9.csv.gz (read by `molecules.py`)
+    lidc/                    nodules_64px.npz with images, masks (eight pixels a byte) and patient
 
 Otherwise it is downloaded, checked against its SHA-256 and kept in the user's cache folder. Where no public
 address with the same content is known, the error says what is needed and where it comes from.
@@ -31,7 +32,15 @@ from jaxtyping import Bool, Float, Float32, Int32, UInt8
 from marginax._extras import require
 from marginax.files import FileError
 
-__all__ = ["SplitData", "load_binarized_mnist", "load_co2", "load_fashion_mnist", "load_mnist", "load_uci"]
+__all__ = [
+    "SplitData",
+    "load_binarized_mnist",
+    "load_co2",
+    "load_fashion_mnist",
+    "load_lidc",
+    "load_mnist",
+    "load_uci",
+]
 
 _VARIABLE = "MARGINAX_DATA"
 
@@ -67,6 +76,12 @@ _BINARIZED = _Source(
     origin="an npz file with train (50000, 98), valid and test (10000, 98) of bytes, the pixels of a digit packed by "
     "numpy.packbits: the fixed binarisation of MNIST by Larochelle & Murray (2011), binarized_mnist_*.amat"
 )
+_NUM_NODULES, _NUM_GRADERS, _NODULE_SIZE = 2630, 4, 64
+_NODULES = _Source(
+    origin="an npz file with images (2630, 64, 64), masks (2630, 4, 512) of bytes, the pixels of a mask packed by "
+    "numpy.packbits, and patient (2630,) of text: slices around lung nodules of LIDC-IDRI (Armato et al., 2011)"
+)
+_PATIENT_PARTS = {"train": (0, 5 / 7), "valid": (5 / 7, 6 / 7), "test": (6 / 7, 1)}
 
 # Rows and columns, and the folder in the public repository that the splits come from.
 _UCI = {
@@ -169,6 +184,33 @@ def load_binarized_mnist(split: str = "train") -> UInt8[np.ndarray, "n 784"]:
     path = _find("binarized_mnist", "binarized_mnist.npz", _BINARIZED)
     packed = _read_npz(path, {name: ((num, 98), "u") for name, num in _NUM_BINARIZED.items()})
     return np.unpackbits(packed[split], axis=1)
+
+
+def load_lidc(
+    split: str = "train",
+) -> tuple[Float32[np.ndarray, "n 1 64 64"], UInt8[np.ndarray, "n 4 64 64"], Int32[np.ndarray, " n"]]:
+    """Slices of CT scans around lung nodules, each with the masks of four graders (LIDC-IDRI; Armato et al., 2011).
+
+    A grader who saw no nodule left the mask empty; which grader is which is not known. No patient is in two parts.
+
+    Args:
+        split: "train" (five sevenths of 875 patients), "valid" or "test" (a seventh each).
+
+    Returns:
+        Images in [0, 1] of shape (n, 1, 64, 64), masks of 0 and 1 of shape (n, 4, 64, 64), and a number of the patient.
+    """
+    if split not in _PATIENT_PARTS:
+        raise ValueError(f"split must be 'train', 'valid' or 'test', got {split!r}")
+    path = _find("lidc", "nodules_64px.npz", _NODULES)
+    num, size = _NUM_NODULES, _NODULE_SIZE
+    packed = (num, _NUM_GRADERS, size * size // 8)
+    arrays = _read_npz(path, {"images": ((num, size, size), "u"), "masks": (packed, "u"), "patient": ((num,), "U")})
+    names, patient = np.unique(arrays["patient"], return_inverse=True)
+    first, last = (round(share * len(names)) for share in _PATIENT_PARTS[split])
+    rows = np.isin(patient, np.random.default_rng(0).permutation(len(names))[first:last])
+    images = np.divide(arrays["images"][rows, None], 255, dtype=np.float32)
+    masks = np.unpackbits(arrays["masks"][rows], axis=-1).reshape(-1, _NUM_GRADERS, size, size)
+    return images, masks, patient[rows].astype(np.int32)
 
 
 @overload
@@ -277,7 +319,10 @@ def _read_uci(path: Path, rows: int, columns: int) -> SplitData:
 def _read_npz(path: Path, expected: dict[str, tuple[tuple[int, ...], str]]) -> dict[str, np.ndarray]:
     """Arrays of known shapes and kinds of numbers; no more than these is ever unpacked."""
     names = ", ".join(expected)
-    most = {f"{name}.npy": 8 * int(np.prod(shape)) + 1024 for name, (shape, _) in expected.items()}
+    most = {
+        f"{name}.npy": (256 if kind == "U" else 8) * int(np.prod(shape)) + 1024
+        for name, (shape, kind) in expected.items()
+    }
     try:
         with zipfile.ZipFile(path) as archive:
             members = {member.filename: member.file_size for member in archive.infolist()}

@@ -126,7 +126,8 @@ def mean_logits(posterior: AbstractPosterior, x: Any) -> Float[np.ndarray, "n k"
         model: Any = posterior.model
         kind = type(model.likelihood).__name__
         raise TypeError(f"posterior must be of classes for Energy(), got {kind} targets: use Std()")
-    total = np.zeros((loop.num_rows, loop.like.logits.shape[-1]))
+    num_logits = eqx.filter_eval_shape(lambda like: like.logits, loop.like).shape[-1]
+    total = np.zeros((loop.num_rows, num_logits))
     for _, rows, part in loop.run(_weighted_logits):
         total[rows] += np.asarray(part)[: rows.stop - rows.start]
     return total

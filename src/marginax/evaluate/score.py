@@ -214,16 +214,30 @@ class ScoreTable(Mapping[str, AbstractScore]):
         return "\n".join([self.heading, *lines, *(f"no {name}: {why}" for name, why in self.left_out.items())])
 
 
-def mean_score(values: Shaped[np.ndarray, "n *rest"], *, name: str) -> Score:
+def mean_score(values: Shaped[np.ndarray, "n *rest"], *, name: str, groups: Any = None) -> Score:
     """The mean over rows and the standard error of that mean; several values of a row are averaged first.
+
+    Args:
+        values: of the rows.
+        name: for errors.
+        groups: of each row, such as its patient: groups are independent, rows of one are not. By default all rows are.
 
     >>> mean_score(np.array([1.0, 2.0, 3.0, 4.0]), name="mae")
     2.5 ± 0.6 (n=4)
+    >>> mean_score(np.array([1.0, 1.0, 3.0, 4.0]), name="mae", groups=["a", "a", "b", "c"])
+    2.2 ± 1.0 (n=4)
     """
     rows = row_means(values)
     check_rows(rows, name=name)
     with np.errstate(invalid="ignore"):  # infinity minus infinity
-        error = rows.std(ddof=1) / math.sqrt(len(rows)) if len(rows) > 1 else math.nan
+        off = rows - rows.mean()
+        if groups is not None:
+            groups = np.asarray(groups)
+            if groups.shape != rows.shape:
+                raise ValueError(f"groups must have one entry for each of the {len(rows)} rows, got {groups.shape}")
+            off = np.bincount(np.unique(groups, return_inverse=True)[1], weights=off)
+        num = len(off)
+        error = math.sqrt(num / (num - 1) * np.sum(off**2)) / len(rows) if num > 1 else math.nan
     return Score(float(rows.mean()), float(error), len(rows))
 
 

@@ -234,6 +234,10 @@ class Bernoulli(AbstractDistribution):
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return jax.random.bernoulli(key, self.mean, full_shape(shape, self.logits)).astype(int)
 
+    def sample_logits(self, key: PRNGKeyArray) -> Array:
+        """The same every time: they are known."""
+        return self.logits
+
 
 @register("distribution/categorical")
 class Categorical(AbstractDistribution):

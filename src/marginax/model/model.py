@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from marginax._kernels.random import derive
 from marginax.data import AbstractSource, Arrays, Batch, as_arrays
 from marginax.data.scaling import warn_of_unit
 from marginax.files import register
@@ -19,6 +20,8 @@ from marginax.model.priors import AbstractPrior, Leaf, default_prior
 from marginax.model.subset import AbstractSubset, All
 from marginax.nets import AbstractNoise, Perturbed, as_network, call_batched, fan_in, is_weight, reinitialise, takes_key
 from marginax.nets.adapters import network_at
+
+_LIKELIHOOD_STREAM = 101  # of keys for draws within a likelihood, apart from those for the network's own noise
 
 
 @register("model/params")
@@ -176,11 +179,20 @@ class Model(AbstractModel):
     ) -> Float[Array, " b"]:
         """Log probability of each target of the batch, times the weight of its row."""
         output = self.output(params, batch.x, key=key, noise=noise)
-        return self.log_likelihood_of(output, params, batch)
+        return self.log_likelihood_of(output, params, batch, key=key)
 
-    def log_likelihood_of(self, output: Float[Array, "b k"], params: Params, batch: Batch) -> Float[Array, " b"]:
-        """The same where the outputs of the network are known."""
-        return batch.weigh(self.likelihood.log_prob(output, batch.y, params.likelihood))
+    def log_likelihood_of(
+        self, output: Float[Array, "b k"], params: Params, batch: Batch, *, key: PRNGKeyArray | None = None
+    ) -> Float[Array, " b"]:
+        """The same where the outputs of the network are known.
+
+        Where the likelihood is estimated by draws, they are fresh with a key, and always the same for a row without.
+        """
+        if not self.likelihood.is_estimated:
+            return batch.weigh(self.likelihood.log_prob(output, batch.y, params.likelihood))
+        base = jax.random.key(0) if key is None else derive(key, 0, stream=_LIKELIHOOD_STREAM)
+        keys = jax.vmap(lambda row: derive(base, row))(batch.index)
+        return batch.weigh(self.likelihood.estimate_log_prob(output, batch.y, params.likelihood, keys))
 
     def scaled_perturbation(self, params: Params, batch: Batch, noise: Array) -> Float[Array, ""]:
         """What noise on all targets adds to the log likelihood, estimated from the noise of a batch."""
@@ -214,6 +226,8 @@ class Model(AbstractModel):
     def output_of(self, network: Any, x: Array, *, key: PRNGKeyArray | None = None) -> Float[Array, "n k"]:
         """Raw outputs of a network for a batch of inputs, a vector for each."""
         output = call_batched(network, x, key=key)
+        if output.ndim > 2 and self.likelihood.flattens:
+            return output.reshape(len(output), -1)
         return output[:, None] if output.ndim == 1 else output
 
     def predictive(self, params: Params, x: Array, *, key: PRNGKeyArray | None = None) -> Any:
@@ -259,6 +273,8 @@ class Model(AbstractModel):
     # ---- from and to the user
 
     def read(self, data: Any) -> Arrays:
+        if self.likelihood.flattens and isinstance(data, tuple | list) and len(data) == 2 and np.ndim(data[1]) > 2:
+            return Arrays(data[0], np.reshape(data[1], (len(data[1]), -1)))
         return as_arrays(data).as_bounds() if self.likelihood.bounds else as_arrays(data)
 
     def start_at(self, init: Any, params: Params, num_chains: int) -> Params:

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from marginax._keys import Key, as_key
 from marginax.model.outcome import Outcome
@@ -19,9 +19,10 @@ from marginax.predict.prediction import AbstractClassPrediction, entropy_of
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class MultiLabelPrediction(AbstractClassPrediction):
-    """What the posterior says about d yes-or-no labels at n inputs; labels are independent within a draw.
+    """What the posterior says about d yes-or-no labels at n inputs.
 
-    Entropies and the like are per label, in nats; `log_prob` and `sample` are joint over labels.
+    Labels are independent within a draw, unless the likelihood says otherwise (`StochasticSegmentation`). Entropies and
+    the like are per label, in nats; `log_prob` and `sample` are joint over labels.
 
     >>> from marginax.model.distributions import Bernoulli
     >>> draws = Mixture(Bernoulli(jnp.array([[[0.0, 3.0]], [[0.0, -3.0]]])), (True,), np.log([0.5, 0.5]), 1, 10**6)
@@ -106,9 +107,31 @@ class MultiLabelPrediction(AbstractClassPrediction):
         """Draw labels: each sample takes one draw of the posterior for all inputs."""
         return self.mixture.sample(check_count(num, "num"), key=as_key(key))
 
+    def sample_masks(self, num: int, *, key: Key) -> Int[np.ndarray, "num n d"]:
+        """Draw a network, and logits where the likelihood has a distribution of them; then the more probable labels.
+
+        So it is done for segmentation: masks that differ as a whole, without the noise of single pixels that `sample`
+        has.
+        """
+        components = MoreProbable(self.mixture.components)
+        mixture = dataclasses.replace(self.mixture, components=components)
+        return mixture.sample(check_count(num, "num"), key=as_key(key))
+
     @functools.cached_property
     def _summary(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self.mixture.by_rows(_summarise)
+
+
+class MoreProbable(eqx.Module):
+    """The labels on whose side logits are."""
+
+    labels: PyTree
+
+    def sample(self, key: PRNGKeyArray) -> Int[Array, "n d"]:
+        """Given drawn logits."""
+        if not hasattr(type(self.labels), "sample_logits"):
+            raise NotImplementedError(f"{type(self.labels).__name__} has no logits to draw: use sample")
+        return (self.labels.sample_logits(key) > 0).astype(jnp.int32)
 
 
 @eqx.filter_jit

@@ -10,7 +10,11 @@ from marginax.reproduce.experiment import Experiment, Record, Row, Workbench, re
 
 __all__ = ["Experiment", "Record", "Row", "Workbench", "experiment", "names", "reproduce"]
 
-_EXPERIMENTS = {"digits": "marginax.reproduce.digits", "molecules": "marginax.reproduce.molecules"}
+_EXPERIMENTS = {
+    "digits": "marginax.reproduce.digits",
+    "molecules": "marginax.reproduce.molecules",
+    "segmentation": "marginax.reproduce.segmentation",
+}
 
 
 def names() -> tuple[str, ...]:

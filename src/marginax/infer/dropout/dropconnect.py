@@ -43,4 +43,4 @@ class DropConnect(AbstractNoisyTraining):
         self, model: Model, params: Params, rules: Rules, batch: Batch, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
         output = model.output_of(noisy_network(model, params, rules, key), batch.x)
-        return batch.total(model.log_likelihood_of(output, params, batch))
+        return batch.total(model.log_likelihood_of(output, params, batch, key=key))

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
+from jaxtyping import Key as KeyOf
 
 from marginax.model.outcome import Outcome
 
@@ -29,6 +30,8 @@ class AbstractLikelihood(eqx.Module):
     """p(y | output of the network, unknowns)."""
 
     bounds: ClassVar[bool] = False  # whether targets are pairs (lower, upper) between which one number lies
+    flattens: ClassVar[bool] = False  # whether outputs and targets with several axes (maps, masks) are read as vectors
+    is_estimated: ClassVar[bool] = False  # whether the log probability is estimated by draws: `estimate_log_prob`
 
     @abc.abstractmethod
     def num_targets(self, output_size: int) -> int:
@@ -58,6 +61,12 @@ class AbstractLikelihood(eqx.Module):
         """Log probability of each target, summed over its outputs."""
         y = y[:, None] if y.ndim == 1 else y
         return jnp.sum(self.distribution(output, unknowns).log_prob(y), axis=-1)
+
+    def estimate_log_prob(
+        self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns, keys: KeyOf[Array, " n"]
+    ) -> Float[Array, " n"]:
+        """The same by draws with a key for each row, where it is estimated: a bound in expectation."""
+        return self.log_prob(output, y, unknowns)
 
     def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
         """Fisher information of the outputs: the expected curvature of the negative log likelihood."""

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Num, PRNGKeyArray
+from jaxtyping import Key as KeyOf
 
 from marginax.files import register
 from marginax.model.likelihoods.abstract import AbstractLikelihood, NormalNoise, Unknowns
@@ -177,6 +178,14 @@ class Tempered(AbstractLikelihood):
         return self.likelihood.bounds
 
     @property
+    def flattens(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.likelihood.flattens
+
+    @property
+    def is_estimated(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.likelihood.is_estimated
+
+    @property
     def has_logits(self) -> bool:
         return self.likelihood.has_logits
 
@@ -214,6 +223,11 @@ class Tempered(AbstractLikelihood):
 
     def log_prob(self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns) -> Float[Array, " n"]:
         return self.likelihood.log_prob(output, y, unknowns) / self.temperature
+
+    def estimate_log_prob(
+        self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns, keys: KeyOf[Array, " n"]
+    ) -> Float[Array, " n"]:
+        return self.likelihood.estimate_log_prob(output, y, unknowns, keys) / self.temperature
 
     def perturbation(
         self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
