@@ -1,7 +1,14 @@
 """Data: arrays in memory, batches as pure functions of step and key, files larger than memory, real data sets."""
 
 from marginax.data.arrays import Arrays, DataSpec, Rows, as_arrays, standardise
-from marginax.data.datasets import load_binarized_mnist, load_co2, load_fashion_mnist, load_mnist, load_uci
+from marginax.data.datasets import (
+    load_binarized_mnist,
+    load_co2,
+    load_fashion_mnist,
+    load_mnist,
+    load_omniglot,
+    load_uci,
+)
 from marginax.data.growing import GrowingMinibatches
 from marginax.data.mapped import MappedFiles
 from marginax.data.scaling import Scaling, moments_of, warn_of_far_values
@@ -26,6 +33,7 @@ __all__ = [
     "load_co2",
     "load_fashion_mnist",
     "load_mnist",
+    "load_omniglot",
     "load_uci",
     "moments_of",
     "read_table",
