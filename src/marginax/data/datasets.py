@@ -77,8 +77,8 @@ _BINARIZED = _Source(
 )
 _NUM_CHARACTERS = {"train": 664, "valid": 100, "test": 200}  # in the order of the file
 _OMNIGLOT = _Source(
-    origin="an npz file with images (964, 20, 28, 28) of bytes, ink bright: the 20 drawings of each of the 964 characters "
-    "of images_background of github.com/brendenlake/omniglot (MIT licence), made smaller"
+    origin="an npz file with images (964, 20, 28, 28) of bytes, ink bright: the 20 drawings of each of the 964 "
+    "characters of images_background of github.com/brendenlake/omniglot (MIT licence), made smaller"
 )
 
 # Rows and columns, and the folder in the public repository that the splits come from.

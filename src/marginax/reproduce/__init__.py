@@ -10,7 +10,11 @@ from marginax.reproduce.experiment import Experiment, Record, Row, Workbench, re
 
 __all__ = ["Experiment", "Record", "Row", "Workbench", "experiment", "names", "reproduce"]
 
-_EXPERIMENTS = {"digits": "marginax.reproduce.digits"}
+_EXPERIMENTS = {
+    "digits": "marginax.reproduce.digits",
+    "one-shot": "marginax.reproduce.one_shot",
+    "one-shot-invented": "marginax.reproduce.one_shot_invented",
+}
 
 
 def names() -> tuple[str, ...]:

@@ -129,15 +129,17 @@ class NeuralStatisticianQueries:
             x: examples (n, ...).
             given: sets, one for each class; a class may have one example.
             num_importance: draws for each pair of example and set.
-            key: seed; the draws of an example are the same for all sets.
+            key: seed.
         """
         check_num("num_importance", num_importance)
         x, (sets, _) = self._examples(x, "x"), self._sets(given, "given")
-        count, logs = len(x), []
-        for i in range(len(sets["x"])):
-            found = self._log_predictive(x, sets, np.full(count, i), num_importance, key, _MAX_BYTES)
-            logs.append(found.values)
-        odds = np.stack(logs, axis=1)
+        count, logs = len(sets["x"]), []
+        size = max(1, _MAX_BYTES // (4 * sets["x"].size))  # of examples at once, each beside all sets
+        for block in np.split(np.arange(len(x)), range(size, len(x), size)):
+            taken = np.tile(np.arange(count), len(block))
+            found = self._log_predictive(x[block.repeat(count)], sets, taken, num_importance, key, _MAX_BYTES)
+            logs.append(found.values.reshape(-1, count))
+        odds = np.concatenate(logs)
         shares = np.exp(odds - odds.max(1, keepdims=True))
         return shares / shares.sum(1, keepdims=True)
 

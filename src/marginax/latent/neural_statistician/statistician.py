@@ -5,8 +5,8 @@ $c \sim N(0, 1), \quad z_i \mid c \sim N(\mu(c), \sigma(c)), \quad x_i \mid z_i,
 The belief about c is a function of the mean of a network of the examples, so that their order does not matter; that
 about $z_i$ is a function of c and $x_i$. The log likelihood of a set is a bound:
 
-$E_{q(c \mid S)} \left[ \sum_i E_{q(z_i \mid c, x_i)} \log p(x_i \mid z_i, c) - KL(q(z_i \mid c, x_i)\,\|\,p(z_i \mid c))
-\right] - KL(q(c \mid S)\,\|\,p(c))$
+$E_{q(c \mid S)} \sum_i \left[ E_q \log p(x_i \mid z_i, c) - KL(q(z_i \mid c, x_i)\,\|\,p(z_i \mid c)) \right]
+- KL(q(c \mid S)\,\|\,p(c))$
 
 We differ: there is one layer of latents z, where they have up to three, and terms are not reweighted while training
 begins; `ELBO(beta=...)` and `init=` do that.
