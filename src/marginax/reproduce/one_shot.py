@@ -210,8 +210,8 @@ def _remarks(settings: Any, characters: dict[str, np.ndarray]) -> list[str]:
         f"{counts['test']} test characters; all different. Drawings are binary; generated means are cut at 0.5.",
         f"Chance is {100 / counts['test']:.2f} %. Drawings 1-5 of a test character are given, 6-17 teach both judges, "
         "18-20 are those by people. Standard errors are over characters, those of one-shot over episodes.",
-        "The stage with the highest predictive density of validation characters was taken. Sizes and stages were chosen "
-        "on validation characters (three settings tried); test characters were looked at with the final ones only.",
+        "The stage with the highest predictive density of validation characters was taken. Sizes and stages were "
+        "chosen on validation characters of the invented kind, between two settings, before test characters were seen.",
         "By likelihood is by importance-sampled log p(asked | given); by divergence is the paper's rule, "
         "KL(q(c | given) || q(c | asked)); by pixels is the nearest of the given drawings.",
         "The published figures are of other test characters and larger, convolutional networks.",
