@@ -29,7 +29,7 @@ def test_all_of_it_on_a_few_invented_characters(tmp_path):
     record = reproduce(tiny, tmp_path, progress=False)
     assert len(record.rows) == 6 * 2 + 2 * 3
     assert all(0 <= row.ours <= 100 and row.published is None for row in record.rows)
-    assert record.row("% recognised by nearest neighbour: drawings by people").ours > 50  # 6 characters
+    assert record.row("held out: % by nearest neighbour").ours > 50  # 6 characters
     assert [len(entry) for entry in record.curves["training"]] == [3, 3]
     assert (tmp_path / "picture.png").stat().st_size > 1000
     again = reproduce(tiny, tmp_path, progress=False)
@@ -45,14 +45,12 @@ def test_drawings_of_unseen_invented_characters_are_recognised(tmp_path):
 
     for judge in ("judge", "nearest neighbour"):
         for given in (5, 1):
-            made, error = ours(f"% recognised by {judge}: drawings from {given} given")
-            copied, other = ours(
-                f"% recognised by {judge}: drawings of the most similar training character, {given} given"
-            )
+            made, error = ours(f"from {given} given: % by {judge}")
+            copied, other = ours(f"copied, {given} given: % by {judge}")
             assert made > 10 * 0.5  # chance is 0.5 %
             assert made - copied > 4 * (error**2 + other**2) ** 0.5
     for ways in (5, 20):
         (likelihood, error), (pixels, other) = (
-            ours(f"% one-shot, {ways} ways, by {w}") for w in ("likelihood", "pixels")
+            ours(f"one-shot, {ways} ways: % by {w}") for w in ("likelihood", "pixels")
         )
         assert likelihood - pixels > 4 * (error**2 + other**2) ** 0.5

@@ -180,16 +180,16 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
     sources = {
         "from 5 given": lambda: posterior.generate_like(test[:, :5], num, key=1),
         "from 1 given": lambda: posterior.generate_like(test[:, :1], num, key=2),
-        "of the most similar training character, 5 given": lambda: _most_similar(train, test[:, :5], num),
-        "of the most similar training character, 1 given": lambda: _most_similar(train, test[:, :1], num),
-        "from no given (prior)": lambda: posterior.generate(len(test), num, key=3),
-        "by people": lambda: test[:, _LEFT],
+        "copied, 5 given": lambda: _most_similar(train, test[:, :5], num),
+        "copied, 1 given": lambda: _most_similar(train, test[:, :1], num),
+        "from none given": lambda: posterior.generate(len(test), num, key=3),
+        "held out": lambda: test[:, _LEFT],
     }
     rows = []
     for name, make in sources.items():
         shares = bench.measure(f"drawings {name}", lambda make=make: _shares(judge, test, make()))
         for which, word in (("network", "judge"), ("nearest", "nearest neighbour")):
-            rows.append(_row(f"% recognised by {word}: drawings {name}", shares[which], seconds=seconds))
+            rows.append(_row(f"{name}: % by {word}", shares[which], seconds=seconds))
     for ways, episodes in settings["episodes"].items():
         more = (ways, episodes, settings["num_importance"])
         found = bench.measure(f"one-shot {ways}", lambda more=more: _one_shot(posterior, test, *more))
@@ -197,7 +197,7 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
         beside = {"divergence": (published, "Edwards & Storkey 2017")}
         for name, values in found.items():
             rows.append(
-                _row(f"% one-shot, {ways} ways, by {name}", values, *beside.get(name, (None, "")), seconds=seconds)
+                _row(f"one-shot, {ways} ways: % by {name}", values, *beside.get(name, (None, "")), seconds=seconds)
             )
     return rows, _remarks(settings, characters), {"training": curve}, _picture(drawing, posterior, test)
 
@@ -209,7 +209,7 @@ def _remarks(settings: Any, characters: dict[str, np.ndarray]) -> list[str]:
         f"{kind} {counts['train'] // 4} training characters in four orientations, {counts['valid']} validation and "
         f"{counts['test']} test characters; all different. Drawings are binary; generated means are cut at 0.5.",
         f"Chance is {100 / counts['test']:.2f} %. Drawings 1-5 of a test character are given, 6-17 teach both judges, "
-        "18-20 are those by people. Standard errors are over characters, those of one-shot over episodes.",
+        "18-20 are held out; copied ones are of the most similar training character. Standard errors are over characters, those of one-shot over episodes.",
         "The stage with the highest predictive density of validation characters was taken. Sizes and stages were "
         "chosen on validation characters of the invented kind, between two settings, before test characters were seen.",
         "By likelihood is by importance-sampled log p(asked | given); by divergence is the paper's rule, "
