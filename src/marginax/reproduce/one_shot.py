@@ -209,7 +209,8 @@ def _remarks(settings: Any, characters: dict[str, np.ndarray]) -> list[str]:
         f"{kind} {counts['train'] // 4} training characters in four orientations, {counts['valid']} validation and "
         f"{counts['test']} test characters; all different. Drawings are binary; generated means are cut at 0.5.",
         f"Chance is {100 / counts['test']:.2f} %. Drawings 1-5 of a test character are given, 6-17 teach both judges, "
-        "18-20 are held out; copied ones are of the most similar training character. Standard errors are over characters, those of one-shot over episodes.",
+        "18-20 are held out; copied ones are of the most similar training character. Standard errors are over "
+        "characters, those of one-shot over episodes.",
         "The stage with the highest predictive density of validation characters was taken. Sizes and stages were "
         "chosen on validation characters of the invented kind, between two settings, before test characters were seen.",
         "By likelihood is by importance-sampled log p(asked | given); by divergence is the paper's rule, "
