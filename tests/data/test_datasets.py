@@ -18,6 +18,7 @@ from marginax.data.datasets import (
     load_fashion_mnist,
     load_lidc,
     load_mnist,
+    load_omniglot,
     load_uci,
 )
 from marginax.files import FileError
@@ -448,6 +449,28 @@ def test_damaged_csv_files_are_refused(root, text, message):
     (root / "co2" / "weekly_1958_2001.csv").write_text(text, encoding="latin-1")
     with pytest.raises(FileError, match=message):
         load_co2("weekly")
+
+
+def test_drawings_of_characters_are_split_by_character_and_refused_where_rows_are_not_characters(root):
+    rng = np.random.default_rng(0)
+    characters = (rng.random((964, 1, 28, 28)) < 0.1) * 255
+    images = np.where(rng.random((964, 20, 28, 28)) < 0.5, characters, 0).astype(np.uint8)  # half of the ink is there
+    (root / "omniglot").mkdir()
+    path = root / "omniglot" / "background_28px.npz"
+    np.savez_compressed(path, images=images)
+    splits = [load_omniglot(split) for split in ("train", "valid", "test")]
+    assert [len(part) for part in splits] == [664, 100, 200]
+    np.testing.assert_array_equal(np.concatenate(splits), images / np.float32(255))
+    with pytest.raises(ValueError, match="split must be 'train', 'valid' or 'test'"):
+        load_omniglot("all")
+    shuffled = rng.permutation(images.reshape(-1, 28, 28)).reshape(images.shape)
+    for wrong, message in (
+        (shuffled, r"\(1\.00. of the variance.*rows are not characters"),
+        (255 - images, "ink must"),
+    ):
+        np.savez_compressed(path, images=wrong)
+        with pytest.raises(FileError, match=message):
+            load_omniglot()
 
 
 def test_nothing_is_unpickled():

@@ -7,6 +7,7 @@ from marginax.data.datasets import (
     load_fashion_mnist,
     load_lidc,
     load_mnist,
+    load_omniglot,
     load_uci,
 )
 from marginax.data.growing import GrowingMinibatches
@@ -37,6 +38,7 @@ __all__ = [
     "load_fashion_mnist",
     "load_lidc",
     "load_mnist",
+    "load_omniglot",
     "load_qm9",
     "load_uci",
     "moments_of",

@@ -8,6 +8,7 @@ A file is looked for in the folder named by the environment variable `MARGINAX_D
     binarized_mnist/         binarized_mnist.npz with train, valid and test, eight pixels a byte
     molecules/               qm9.csv.gz (read by `molecules.py`)
     lidc/                    nodules_64px.npz with images, masks (eight pixels a byte) and patient
+    omniglot/                background_28px.npz with images (character, drawing, 28, 28), ink bright
 
 Otherwise it is downloaded, checked against its SHA-256 and kept in the user's cache folder. Where no public
 address with the same content is known, the error says what is needed and where it comes from.
@@ -39,6 +40,7 @@ __all__ = [
     "load_fashion_mnist",
     "load_lidc",
     "load_mnist",
+    "load_omniglot",
     "load_uci",
 ]
 
@@ -82,6 +84,11 @@ _NODULES = _Source(
     "numpy.packbits, and patient (2630,) of text: slices around lung nodules of LIDC-IDRI (Armato et al., 2011)"
 )
 _PATIENT_PARTS = {"train": (0, 5 / 7), "valid": (5 / 7, 6 / 7), "test": (6 / 7, 1)}
+_NUM_CHARACTERS = {"train": 664, "valid": 100, "test": 200}  # in the order of the file
+_OMNIGLOT = _Source(
+    origin="an npz file with images (964, 20, 28, 28) of bytes, ink bright: the 20 drawings of each of the 964 "
+    "characters of images_background of github.com/brendenlake/omniglot (MIT licence), made smaller"
+)
 
 # Rows and columns, and the folder in the public repository that the splits come from.
 _UCI = {
@@ -211,6 +218,34 @@ def load_lidc(
     images = np.divide(arrays["images"][rows, None], 255, dtype=np.float32)
     masks = np.unpackbits(arrays["masks"][rows], axis=-1).reshape(-1, _NUM_GRADERS, size, size)
     return images, masks, patient[rows].astype(np.int32)
+
+
+def load_omniglot(split: str = "train") -> Float32[np.ndarray, "characters 20 28 28"]:
+    """Characters of 30 alphabets, 20 drawings of each by 20 people (Lake, Salakhutdinov & Tenenbaum, 2015).
+
+    Ink is 1 and paper 0. No character is in two splits: the first 664 of the file are for training, the next 100 for
+    validation, the last 200 for testing. Published figures are mostly of other splits. A file whose drawings are in
+    another order, so that the 20 of a row are not of one character, is refused.
+
+    Args:
+        split: "train", "valid" or "test".
+    """
+    if split not in _NUM_CHARACTERS:
+        raise ValueError(f"split must be 'train', 'valid' or 'test', got {split!r}")
+    path = _find("omniglot", "background_28px.npz", _OMNIGLOT)
+    shape = (sum(_NUM_CHARACTERS.values()), 20, 28, 28)
+    images = np.divide(_read_npz(path, {"images": (shape, "u")})["images"], 255, dtype=np.float32)
+    if images.mean() > 0.5:
+        raise FileError(f"{path}: ink must be bright, and most is paper: store 255 - images")
+    within, total = images.var(1, ddof=1).mean(0).sum(), images.reshape(-1, 28, 28).var(0, ddof=1).sum()
+    if within > 0.98 * total:  # 1 for drawings in random order
+        raise FileError(
+            f"{path}: drawings of one row differ as much as drawings of different rows ({within / total:.3f} of the "
+            "variance of all), so rows are not characters: store them in the order of images_background"
+        )
+    names = list(_NUM_CHARACTERS)
+    first = sum(_NUM_CHARACTERS[name] for name in names[: names.index(split)])
+    return images[first : first + _NUM_CHARACTERS[split]]
 
 
 @overload

@@ -2,8 +2,8 @@
 
 Mixtures and their relatives have updates in closed form: they run under `mx.infer.EM` and `mx.infer.CoordinateAscent`,
 and through their density under every method. Variational autoencoders have a bound for a density, neural processes the
-density of some points given others: they run under every method that needs no layers, such as `mx.infer.MAP`,
-`DeepEnsemble`, `VI` and `SGHMC`.
+density of some points given others, neural statisticians a bound for a set of examples: they run under every method
+that needs no layers, such as `mx.infer.MAP`, `DeepEnsemble`, `VI` and `SGHMC`.
 """
 
 from marginax.latent.coins import BetaBinomial, DirichletMultinomial, GammaPoisson
@@ -23,6 +23,7 @@ from marginax.latent.neural_process import (
     LatentNP,
     NeuralProcess,
 )
+from marginax.latent.neural_statistician import NeuralStatistician
 from marginax.latent.normals import Normals, NormalWishart
 from marginax.latent.pca import PCA
 from marginax.latent.regression import LinearRegression, LogisticRegression
@@ -86,6 +87,7 @@ __all__ = [
     "Mixture",
     "MixtureOfNormals",
     "NeuralProcess",
+    "NeuralStatistician",
     "NormalWishart",
     "Normals",
     "Poissons",

@@ -13,6 +13,8 @@ __all__ = ["Experiment", "Record", "Row", "Workbench", "experiment", "names", "r
 _EXPERIMENTS = {
     "digits": "marginax.reproduce.digits",
     "molecules": "marginax.reproduce.molecules",
+    "one-shot": "marginax.reproduce.one_shot",
+    "one-shot-invented": "marginax.reproduce.one_shot_invented",
     "segmentation": "marginax.reproduce.segmentation",
 }
 

@@ -16,6 +16,7 @@ from marginax.testing.conjugate import (
     dirichlet_multinomial,
     gamma_poisson,
 )
+from marginax.testing.drawings import invented_characters
 from marginax.testing.linear import (
     LinearGaussian,
     correlated_normal,
@@ -72,6 +73,7 @@ __all__ = [
     "gaussian_mean",
     "gaussian_process_predictive",
     "gaussian_process_tasks",
+    "invented_characters",
     "linear_layer",
     "linear_regression",
     "linear_regression_unknown_noise",

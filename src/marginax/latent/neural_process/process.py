@@ -293,7 +293,7 @@ class NeuralProcess(AbstractModel):
         return [[leaf.path, list(leaf.shape)] for leaf in self.leaves]
 
 
-def divergence(first: Normal, second: Normal) -> Float[Array, " b"]:
+def divergence(first: Normal, second: Normal) -> Float[Array, "*b"]:
     """Kullback-Leibler divergence of the first from the second, independent normals, summed over the last axis.
 
     >>> divergence(Normal(jnp.ones((1, 2)), jnp.ones((1, 2))), Normal(jnp.zeros((1, 2)), jnp.ones((1, 2)))).tolist()
