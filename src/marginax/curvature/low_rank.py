@@ -176,11 +176,12 @@ class ReducedCovariance(AbstractCovariance):
         return self.scale**2 * (1.0 - self.basis**2 @ self.reduction)
 
     def spread(self, jacobian: Jacobian) -> Float[Array, "n m m"]:
-        """That of independent parameters, less what is known."""
+        """What is left along the directions, and all of the rest: a sum of squares, where a difference would cancel."""
         rows = dense_rows(jacobian) * self.scale
         along = rows @ self.basis
-        gone = jnp.einsum("nmr,nlr->nml", along * self.reduction, along)
-        return jnp.einsum("nmp,nlp->nml", rows, rows) - gone
+        across = rows - along @ self.basis.T
+        left = jnp.einsum("nmr,nlr->nml", along * (1.0 - self.reduction), along)
+        return jnp.einsum("nmp,nlp->nml", across, across) + left
 
 
 @register("covariance/low_rank")

@@ -96,5 +96,3 @@ def read_npz(path: Path, expected: dict[str, tuple[tuple[int, ...], str]]) -> di
         if value.shape != shape or value.dtype.kind != kind or (kind == "u" and value.dtype != np.uint8):
             raise FileError(f"{path}: {name} must be of shape {shape}, is {value.dtype} {value.shape}")
     return arrays
-
-
