@@ -34,6 +34,7 @@ class FileSource(NamedTuple):
 
 
 def find_file(folder: str, file: str, source: FileSource) -> Path:
+    """A file of the user's folder of data sets, or else of the cache, downloaded if need be."""
     # Read at every call: nothing depends on the environment at import.
     root = os.environ.get(_VARIABLE)
     if root and (local := Path(root) / folder / file).is_file():
@@ -55,6 +56,7 @@ def find_file(folder: str, file: str, source: FileSource) -> Path:
 
 
 def read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """Bytes of a known shape, as MNIST is stored."""
     # Magic number (type 8: unsigned bytes; number of axes), the axes, then the bytes.
     header = struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape)
     size = len(header) + int(np.prod(shape))
