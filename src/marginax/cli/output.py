@@ -170,12 +170,12 @@ def _rate(speed: float | None) -> str:
 def table(
     header: Iterable[str], rows: Iterable[Iterable[str]], *, title: str | None = None, caption: str | None = None
 ) -> Any:
-    """A table without lines, whose first column stands left."""
+    """A table without lines, whose first column stands left, and is broken before numbers are cut off."""
     from rich.table import Table
 
     found = Table(title=title, caption=caption, box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for i, name in enumerate(header):
-        found.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
+        found.add_column(name, justify="left" if i == 0 else "right", no_wrap=i > 0)
     for row in rows:
         found.add_row(*row)
     return found

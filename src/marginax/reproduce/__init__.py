@@ -11,11 +11,17 @@ from marginax.reproduce.experiment import Experiment, Record, Row, Workbench, re
 __all__ = ["Experiment", "Record", "Row", "Workbench", "experiment", "names", "reproduce"]
 
 _EXPERIMENTS = {
+    "blundell-regression": "marginax.reproduce.blundell_regression",
     "digits": "marginax.reproduce.digits",
+    "gal-co2": "marginax.reproduce.gal_co2",
+    "gal-rotated-one": "marginax.reproduce.gal_rotated_one",
+    "logistic-boundary": "marginax.reproduce.logistic_boundary",
+    "mcmc-zoo": "marginax.reproduce.mcmc_zoo",
     "molecules": "marginax.reproduce.molecules",
     "one-shot": "marginax.reproduce.one_shot",
     "one-shot-invented": "marginax.reproduce.one_shot_invented",
     "segmentation": "marginax.reproduce.segmentation",
+    "sgld-vs-hmc": "marginax.reproduce.sgld_vs_hmc",
 }
 
 
