@@ -39,13 +39,36 @@ class Autoencoder(eqx.Module):
         self, x: Float[Array, "b ..."], extras: Extras | None = None, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, "b m"]:
         """What the encoder says about examples."""
-        return call_network(self.encoder, x, extras or {}, key=key)
+        seen = {name: value for name, value in (extras or {}).items() if name in ("context", "mask")}
+        return call_network(self.encoder, x, seen, key=key)
+
+    def condition(self, extras: Extras, *, key: PRNGKeyArray | None = None) -> Extras:
+        """Extras, and what networks make of contexts alone, once for all latents that are drawn.
+
+        "latent_prior" is what the network of a conditional prior says, "features" what the decoder makes of a context
+        before it sees latents, if it has a method of that name.
+        """
+        if "context" not in extras:
+            return extras
+        found, network = dict(extras), getattr(self.latent_prior, "network", None)
+        if network is not None and "latent_prior" not in found:
+            found["latent_prior"] = call_network(network, extras["context"], {}, key=key)
+        if hasattr(self.decoder, "features") and "features" not in found:
+            found["features"] = self.decoder.features(extras["context"], key=key)  # pyright: ignore
+        return found
+
+    def prior_given(self, extras: Extras) -> AbstractLatentPrior:
+        """That of latents, given contexts."""
+        return self.latent_prior.given(self.condition(extras).get("latent_prior"))
 
     def decode(
         self, z: Float[Array, "n d"], extras: Extras | None = None, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, "n k"]:
         """What the decoder says about entries, given latents."""
-        return call_network(self.decoder, z, {k: v for k, v in (extras or {}).items() if k == "context"}, key=key)
+        extras = self.condition(extras or {}, key=key)
+        if "features" in extras:
+            return self.decoder.combine(z, extras["features"]).reshape(z.shape[0], -1)  # pyright: ignore
+        return call_network(self.decoder, z, {k: v for k, v in extras.items() if k == "context"}, key=key)
 
     def reinitialise(self, key: PRNGKeyArray) -> "Autoencoder":
         """The same architecture with fresh weights."""
