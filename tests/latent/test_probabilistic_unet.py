@@ -198,7 +198,7 @@ def test_an_ensemble_is_saved_loaded_and_asked(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
-    [mx.infer.MAP(num_epochs=3), mx.infer.VI(num_epochs=3), mx.infer.SGHMC(num_samples=20)],
+    [mx.infer.MAP(num_epochs=3), mx.infer.VI(num_epochs=3), mx.infer.SGHMC(num_samples=4)],
     ids=lambda m: type(m).__name__,
 )
 def test_methods_that_need_no_layers_give_masks(method):
