@@ -147,7 +147,7 @@ class NeuralStatistician(AbstractGenerative):
         """What the decoder says, given contexts and latents side by side."""
         return self.networks_of(params).decode(z[:, : self.context_size], z[:, self.context_size :])
 
-    def draw_latents(self, params: Params, num: int, *, key: PRNGKeyArray) -> Float[Array, "num d"]:
+    def draw_latents(self, params: Params, num: int, rows: Extras, *, key: PRNGKeyArray) -> Float[Array, "num d"]:
         """Contexts of new sets, and latents of one example of each."""
         noise = normal(key, (num, self.context_size + self.latent_size))
         return self.with_latents(params, noise[:, : self.context_size], noise[:, self.context_size :])

@@ -1,7 +1,8 @@
 r"""Are latents in use? Three signs of a posterior that has fallen back to its prior.
 
 The divergence of each latent, $E_x\, \mathrm{KL}(q(z_j \mid x) \,\|\, p(z_j))$; whether its mean varies over examples,
-$\mathrm{Var}_x\, E[z_j \mid x] > 0.01$ (active units: Burda et al., 2016); and the information between examples and
+$\mathrm{Var}_x\, E[z_j \mid x] > 0.01$ (active units: Burda et al., 2016; where the prior depends on a context,
+the mean less the prior's, in units of its scale); and the information between examples and
 latents, $E_x E_q [\log q(z \mid x) - \log \frac1N \sum_i q(z \mid x_i)]$ (Hoffman & Johnson, 2016), by this
 estimate at most $\log N$.
 """
@@ -95,4 +96,4 @@ def _measure(
         pairs = few.held_log_posterior(jnp.broadcast_to(z, (1, num, z.shape[-1])))[0]
         return jax.nn.logsumexp(pairs) - jnp.log(num)
 
-    return kl, by_latent, inference.moments()[0], jnp.mean(log_prob[0] - jax.lax.map(mixture, z[0]))
+    return kl, by_latent, inference.shifts(), jnp.mean(log_prob[0] - jax.lax.map(mixture, z[0]))

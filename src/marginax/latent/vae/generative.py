@@ -75,8 +75,8 @@ class AbstractGenerative(AbstractModel):
         """What the decoder says, given latents."""
 
     @abc.abstractmethod
-    def draw_latents(self, params: Params, num: int, *, key: PRNGKeyArray) -> Float[Array, "num d"]:
-        """Latents of examples that have not been seen."""
+    def draw_latents(self, params: Params, num: int, rows: Extras, *, key: PRNGKeyArray) -> Float[Array, "num d"]:
+        """Latents of examples that have not been seen, whose contexts are in rows."""
 
     @abc.abstractmethod
     def output_sizes(self, rows: Extras) -> tuple[int, int]:
@@ -110,8 +110,9 @@ class AbstractGenerative(AbstractModel):
         """Weights, priors and unknowns of the likelihood, as those of any network."""
         networks = self.networks
         core = Model(networks, self.likelihood, self.prior, self.subset)
-        if not any("latent_prior/" in leaf.path for leaf in core.leaves):
-            return core
+        found = [leaf.path.partition("latent_prior/")[2] for leaf in core.leaves]
+        if not any(path and not path.startswith(("network/", "family/")) for path in found):
+            return core  # without one, or by a network, whose weights are as others
         prior = ByPath({"*latent_prior/*": LATENT_PRIOR_WEIGHTS}, default=self.prior)
         return Model(networks, self.likelihood, prior, self.subset)
 

@@ -12,11 +12,12 @@ from jaxtyping import Key as KeyOf
 from marginax._kernels.random import derive
 from marginax.latent.vae.entries import log_prob_of_entries
 from marginax.latent.vae.latent_posteriors import Latents, LogProbs
+from marginax.latent.vae.latent_priors import AbstractLatentPrior
 from marginax.latent.vae.networks import Autoencoder, Extras
 from marginax.model.likelihoods import AbstractLikelihood
 
 Keys = KeyOf[Array, ""] | KeyOf[Array, " b"]  # one of all examples, which is cheap, or one of each
-_DECODER = 1  # streams of random numbers
+_DECODER, _ENCODER, _CONTEXT = 1, 2, 3  # streams of random numbers
 
 
 class AbstractInference(eqx.Module):
@@ -46,6 +47,10 @@ class AbstractInference(eqx.Module):
     def moments(self) -> tuple[Float[Array, "b d"], Float[Array, "b d"]]:
         """Mean and standard deviation of latents."""
 
+    def shifts(self) -> Float[Array, "b d"]:
+        """Means of latents, from those of a prior that has a context and in units of its scales."""
+        return self.moments()[0]
+
     @abc.abstractmethod
     def stream(self, i: int) -> "AbstractInference":
         """The same with other draws."""
@@ -64,7 +69,7 @@ class Inference(AbstractInference):
         likelihood: of entries.
         unknowns: of the likelihood.
         x: examples, 0 where they are not observed.
-        extras: "mask" and "context", where there are some.
+        extras: "mask" and "context", where there are some, and what networks have made of contexts already.
         latent_size: number of latents.
         keys: of draws: one of all examples, or one of each.
     """
@@ -77,6 +82,7 @@ class Inference(AbstractInference):
     latent_size: int = eqx.field(static=True)
     keys: Keys
     output: Float[Array, "b m"]
+    latent_prior: AbstractLatentPrior
 
     def __init__(
         self,
@@ -91,10 +97,12 @@ class Inference(AbstractInference):
         output: Float[Array, "b m"] | None = None,
     ):
         self.networks = networks if keys.ndim == 0 else eqx.nn.inference_mode(networks)
-        self.likelihood, self.unknowns, self.x, self.extras = likelihood, unknowns, x, extras
+        self.likelihood, self.unknowns, self.x = likelihood, unknowns, x
         self.latent_size, self.keys = latent_size, keys
-        key = None if keys.ndim else derive(keys, 0, stream=_DECODER + 1)
-        self.output = self.networks.encode(x, extras, key=key) if output is None else output
+        first, second = (None if keys.ndim else derive(keys, 0, stream=stream) for stream in (_ENCODER, _CONTEXT))
+        self.output = self.networks.encode(x, extras, key=first) if output is None else output
+        self.extras = self.networks.condition(extras, key=second)
+        self.latent_prior = self.networks.prior_given(self.extras)
 
     def draw(self, num: int) -> tuple[Latents, LogProbs]:
         noise = draw_noise(
@@ -104,24 +112,29 @@ class Inference(AbstractInference):
 
     def log_likelihood(self, z: Latents) -> LogProbs:
         num, size = z.shape[:2]
-        tiled = {name: jnp.broadcast_to(value, (num, *value.shape)) for name, value in self.extras.items()}
+        seen = {name: self.extras[name] for name in ("context", "features") if name in self.extras}
+        tiled = {name: jnp.broadcast_to(value, (num, *value.shape)) for name, value in seen.items()}
         flat = {name: value.reshape(num * size, *value.shape[2:]) for name, value in tiled.items()}
         key = None if self.keys.ndim else derive(self.keys, 0, stream=_DECODER)
         output = self.networks.decode(z.reshape(num * size, -1), flat, key=key)
         return observed_log_prob(self.likelihood, output.reshape(num, size, -1), self.x, self.extras, self.unknowns)
 
     def log_prior(self, z: Latents) -> LogProbs:
-        return self.networks.latent_prior.log_prob(z, self.networks)
+        return self.latent_prior.log_prob(z, self.networks)
 
     def held_log_posterior(self, z: Latents) -> LogProbs:
         family, output = hold(self.networks.latent_posterior), jax.lax.stop_gradient(self.output)
         return family.log_prob(output, z)
 
     def kl(self) -> Float[Array, "b d"] | None:
-        return self.networks.latent_posterior.kl(self.output, self.networks.latent_prior)
+        return self.networks.latent_posterior.kl(self.output, self.latent_prior)
 
     def moments(self) -> tuple[Float[Array, "b d"], Float[Array, "b d"]]:
         return self.networks.latent_posterior.moments(self.output)
+
+    def shifts(self) -> Float[Array, "b d"]:
+        mean, before = self.moments()[0], self.latent_prior.normal()
+        return mean if before is None else before.whiten(mean - before.mean)
 
     def stream(self, i: int) -> "Inference":
         keys = derive(self.keys, i) if self.keys.ndim == 0 else jax.vmap(lambda k: derive(k, i))(self.keys)

@@ -254,7 +254,7 @@ class LadderVAE(AbstractGenerative):
     def decode(self, params: Params, z: Float[Array, "n d"], rows: Extras) -> Float[Array, "n k"]:
         return self._ladder(params).decode(z)
 
-    def draw_latents(self, params: Params, num: int, *, key: PRNGKeyArray) -> Float[Array, "num d"]:
+    def draw_latents(self, params: Params, num: int, rows: Extras, *, key: PRNGKeyArray) -> Float[Array, "num d"]:
         return self._ladder(params).generate(normal(key, (num, sum(self.latent_sizes))))
 
     def output_sizes(self, rows: Extras) -> tuple[int, int]:

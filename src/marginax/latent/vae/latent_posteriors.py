@@ -20,7 +20,7 @@ from marginax._keys import Key, as_key
 from marginax.files import register
 from marginax.latent.mixture import check_num
 from marginax.latent.normals import LOG_2PI
-from marginax.latent.vae.latent_priors import StandardNormal, UniformClasses
+from marginax.latent.vae.latent_priors import NormalParts, UniformClasses
 from marginax.nets import MLP
 
 Latents = Float[Array, "k b d"]
@@ -45,6 +45,10 @@ class AbstractLatentPosterior(eqx.Module):
     @abc.abstractmethod
     def moments(self, output: Float[Array, "b m"]) -> tuple[Float[Array, "b d"], Float[Array, "b d"]]:
         """Mean and standard deviation of every latent; of a flow, those before it, sent through it."""
+
+    def normal(self, output: Float[Array, "b m"]) -> NormalParts | None:
+        """Its parts where it is normal."""
+        return None
 
     def kl(self, output: Float[Array, "b m"], prior: Any) -> Float[Array, "b d"] | None:
         """Divergence from a prior by latent, where there is a formula."""
@@ -88,11 +92,12 @@ class DiagonalNormal(AbstractLatentPosterior):
         mean, log_scale = jnp.split(output, 2, axis=-1)
         return mean, jnp.exp(log_scale)
 
+    def normal(self, output: Float[Array, "b m"]) -> NormalParts:
+        return NormalParts(*jnp.split(output, 2, axis=-1))
+
     def kl(self, output: Float[Array, "b m"], prior: Any) -> Float[Array, "b d"] | None:
-        if not isinstance(prior, StandardNormal):
-            return None
-        mean, log_scale = jnp.split(output, 2, axis=-1)
-        return 0.5 * (mean**2 + jnp.exp(2 * log_scale) - 1.0) - log_scale
+        before = prior.normal()
+        return None if before is None else divergence_of_normals(self.normal(output), before)
 
 
 @register("latent/full_normal")
@@ -126,10 +131,11 @@ class FullNormal(AbstractLatentPosterior):
 
     def kl(self, output: Float[Array, "b m"], prior: Any) -> Float[Array, "b d"] | None:
         """By latent in the order of the factor: each given those before it, so that they add up to the whole."""
-        if not isinstance(prior, StandardNormal):
-            return None
-        mean, log_scale, factor = self._parts(output, _size_of(output.shape[-1]))
-        return 0.5 * (mean**2 + jnp.sum(factor**2, axis=-1) - 1.0) - log_scale
+        before = prior.normal()
+        return None if before is None else divergence_of_normals(self.normal(output), before)
+
+    def normal(self, output: Float[Array, "b m"]) -> NormalParts:
+        return NormalParts(*self._parts(output, _size_of(output.shape[-1])))
 
     def _parts(self, output: Array, size: int) -> tuple[Array, Array, Array]:
         mean, log_scale, below = output[:, :size], output[:, size : 2 * size], output[:, 2 * size :]
@@ -137,6 +143,22 @@ class FullNormal(AbstractLatentPosterior):
         factor = jnp.zeros((output.shape[0], size, size), output.dtype).at[:, rows, columns].set(below)
         diagonal = jnp.arange(size)
         return mean, log_scale, factor.at[:, diagonal, diagonal].set(jnp.exp(log_scale))
+
+
+def divergence_of_normals(belief: NormalParts, prior: NormalParts) -> Float[Array, "b d"]:
+    """By latent, each given those before it, so that they add up to the whole.
+
+    >>> belief, prior = NormalParts(jnp.ones((1, 2)), jnp.zeros((1, 2))), NormalParts(jnp.zeros(()), jnp.zeros(()))
+    >>> divergence_of_normals(belief, prior).tolist()
+    [[0.5, 0.5]]
+    """
+    ratio = belief.log_scale - prior.log_scale
+    if belief.factor is None and prior.factor is None:
+        spread = jnp.exp(2 * ratio)
+    else:
+        factor = jax.vmap(jnp.diag)(jnp.exp(belief.log_scale)) if belief.factor is None else belief.factor
+        spread = jnp.sum(prior.whiten(factor) ** 2, axis=-1)
+    return 0.5 * (prior.whiten(belief.mean - prior.mean) ** 2 + spread - 1.0) - ratio
 
 
 def _size_of(num_outputs: int) -> int:

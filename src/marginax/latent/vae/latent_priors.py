@@ -1,12 +1,12 @@
 r"""What is believed of latents before an example is seen: $p(z)$.
 
 What a prior has to train is among the unknowns of the model. `networks` are the networks of the model with the weights
-that they have at the moment.
+that they have at the moment. That of latents given a context is in `conditional_prior.py`.
 """
 
 import abc
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,6 +21,22 @@ from marginax.latent.mixture import check_num
 from marginax.latent.normals import LOG_2PI
 
 
+class NormalParts(NamedTuple):
+    """Means, log standard deviations given the latents before, and the Cholesky factor where it is not diagonal."""
+
+    mean: Float[Array, "*b"]
+    log_scale: Float[Array, "*b"]
+    factor: Float[Array, "b d d"] | None = None
+
+    def whiten(self, apart: Float[Array, "b d *k"]) -> Float[Array, "b d *k"]:
+        """Differences of latents in units in which the law is standard normal."""
+        if self.factor is not None:
+            columns = apart if apart.ndim == 3 else apart[..., None]
+            return jax.scipy.linalg.solve_triangular(self.factor, columns, lower=True).reshape(apart.shape)
+        scale = jnp.exp(-self.log_scale)
+        return apart * (scale if apart.ndim == 2 else scale[..., None])
+
+
 class AbstractLatentPrior(eqx.Module):
     """A distribution of latents."""
 
@@ -31,6 +47,14 @@ class AbstractLatentPrior(eqx.Module):
     @abc.abstractmethod
     def draw(self, num: int, latent_size: int, networks: Any, *, key: PRNGKeyArray) -> Float[Array, "num d"]:
         """Latents of examples that have not been seen."""
+
+    def given(self, output: Float[Array, "b m"] | None) -> "AbstractLatentPrior":
+        """That of examples about whose contexts its network says this; the same where it has none."""
+        return self
+
+    def normal(self) -> "NormalParts | None":
+        """Its parts where it is normal, so that divergences from it have a formula."""
+        return None
 
     def bound_to(self, latent_size: int) -> "AbstractLatentPrior":
         """The same with the unknowns that it needs for latents of this size."""
@@ -55,6 +79,9 @@ class StandardNormal(AbstractLatentPrior):
 
     def draw(self, num: int, latent_size: int, networks: Any, *, key: PRNGKeyArray) -> Float[Array, "num d"]:
         return normal(key, (num, latent_size))
+
+    def normal(self) -> "NormalParts":
+        return NormalParts(jnp.zeros(()), jnp.zeros(()))
 
 
 @register("latent/mixture_of_normals")

@@ -39,13 +39,42 @@ class Autoencoder(eqx.Module):
         self, x: Float[Array, "b ..."], extras: Extras | None = None, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, "b m"]:
         """What the encoder says about examples."""
-        return call_network(self.encoder, x, extras or {}, key=key)
+        seen = {name: value for name, value in (extras or {}).items() if name in ("context", "mask")}
+        return call_network(self.encoder, x, seen, key=key)
+
+    def condition(self, extras: Extras, *, key: PRNGKeyArray | None = None) -> Extras:
+        """Extras, and what networks make of contexts alone, once for all latents that are drawn.
+
+        "latent_prior" is what the network of a conditional prior says, "features" what the decoder makes of a context
+        before it combines it with latents, if it has methods `features` and `combine`.
+        """
+        found = {"latent_prior": self._prior_output(extras, key), "features": self._features(extras, key)}
+        return extras | {name: value for name, value in found.items() if value is not None}
+
+    def prior_given(self, extras: Extras) -> AbstractLatentPrior:
+        """That of latents, given contexts."""
+        return self.latent_prior.given(self._prior_output(extras, None))
 
     def decode(
         self, z: Float[Array, "n d"], extras: Extras | None = None, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, "n k"]:
         """What the decoder says about entries, given latents."""
-        return call_network(self.decoder, z, {k: v for k, v in (extras or {}).items() if k == "context"}, key=key)
+        extras = extras or {}
+        features = self._features(extras, key)
+        if features is not None:
+            return self.decoder.combine(z, features).reshape(z.shape[0], -1)  # pyright: ignore
+        return call_network(self.decoder, z, {k: v for k, v in extras.items() if k == "context"}, key=key)
+
+    def _prior_output(self, extras: Extras, key: PRNGKeyArray | None) -> Array | None:
+        network = getattr(self.latent_prior, "network", None)
+        if "latent_prior" in extras or network is None or "context" not in extras:
+            return extras.get("latent_prior")
+        return call_network(network, extras["context"], {}, key=key)
+
+    def _features(self, extras: Extras, key: PRNGKeyArray | None) -> Array | None:
+        if "features" in extras or not hasattr(self.decoder, "combine") or "context" not in extras:
+            return extras.get("features")
+        return self.decoder.features(extras["context"], key=key)  # pyright: ignore
 
     def reinitialise(self, key: PRNGKeyArray) -> "Autoencoder":
         """The same architecture with fresh weights."""

@@ -81,10 +81,10 @@ class VAEQueries:
             network: which one to ask.
         """
         model, params, z = self._model, self._network(network), jnp.asarray(as_numeric(z, name="z"), float)
-        size = jax.eval_shape(lambda: model.draw_latents(params, 1, key=jax.random.key(0))).shape[1]
+        rows = self._contexts(context, len(z))
+        size = jax.eval_shape(lambda: model.draw_latents(params, len(z), rows, key=jax.random.key(0))).shape[1]
         if z.ndim != 2 or z.shape[1] != size:
             raise ValueError(f"z must have shape (n, {size}), the latents of each example, got {z.shape}")
-        rows = self._contexts(context, len(z))
         inputs = f"{size} latents" + (" without a context" if context is None else " and the context")
         size_of_output("decoder", lambda: model.decode(params, z, rows), inputs)
         return np.asarray(_means(model, params, z, rows))
@@ -254,7 +254,7 @@ def _generate(model: Any, draws: PyTree, rows: dict[str, Array], num: int, noise
     def of_network(part: tuple[PyTree, dict[str, Array], Array]) -> Array:
         params, rows, i = part
         each = derive(key, i)
-        output = model.decode(params, model.draw_latents(params, num, key=each), rows)
+        output = model.decode(params, model.draw_latents(params, num, rows, key=each), rows)
         return model.noisy(params, output, key=derive(each, 0)) if noise else model.mean_of(params, output)
 
     return jax.lax.map(of_network, (draws, rows, jnp.arange(_count(draws))))

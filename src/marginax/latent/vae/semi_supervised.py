@@ -210,9 +210,10 @@ class SemiSupervisedVAE(AbstractGenerative):
         networks: Any = eqx.nn.inference_mode(self.core.network_of(params))
         return networks.autoencoder.decode(z, rows)
 
-    def draw_latents(self, params: Params, num: int, *, key: PRNGKeyArray) -> Float[Array, "num d"]:
+    def draw_latents(self, params: Params, num: int, rows: Extras, *, key: PRNGKeyArray) -> Float[Array, "num d"]:
         networks: Any = eqx.nn.inference_mode(self.core.network_of(params))
-        return networks.autoencoder.latent_prior.draw(num, self.vae.latent_size, networks.autoencoder, key=key)
+        prior = networks.autoencoder.prior_given(rows)
+        return prior.draw(num, self.vae.latent_size, networks.autoencoder, key=key)
 
     # ---- data
 

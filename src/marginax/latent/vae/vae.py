@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from marginax.files import register
 from marginax.latent.mixture import check_num
 from marginax.latent.vae.bounds import ELBO, AbstractBound
+from marginax.latent.vae.conditional_prior import ConditionalPrior
 from marginax.latent.vae.generative import AbstractGenerative, check_parts, size_of_output
 from marginax.latent.vae.inference import Inference, Keys
 from marginax.latent.vae.latent_posteriors import AbstractLatentPosterior, DiagonalNormal, StraightThrough
@@ -47,7 +48,8 @@ class VAE(AbstractGenerative):
         likelihood: of the entries: of `mx.likelihoods`, or `mx.latent.ContinuousBernoulli()`, or
             `mx.latent.SharedScale(mx.likelihoods.Gaussian())`, whose width is one for all entries.
         bound: `ELBO()`, `IWAE(50)`, `MIWAE()` or `Renyi()`.
-        latent_prior: `StandardNormal()`, `MixtureOfNormals(10)` or `VampPrior(500)`.
+        latent_prior: `StandardNormal()`, `MixtureOfNormals(10)`, `VampPrior(500)`, or `ConditionalPrior(network)` for
+            latents that depend on the context.
         latent_posterior: `DiagonalNormal()`, `FullNormal()`, `CouplingFlow()` or `StraightThrough(num_classes)`.
         prior: of all weights, as in `mx.Model`.
         subset: which weights are random, as in `mx.Model`: `mx.Paths("decoder/*")` for a Bayesian decoder and an
@@ -132,9 +134,9 @@ class VAE(AbstractGenerative):
         extras = {name: value for name, value in rows.items() if name != "x"}
         return eqx.nn.inference_mode(self.networks_of(params)).decode(z, extras)
 
-    def draw_latents(self, params: Params, num: int, *, key: PRNGKeyArray) -> Float[Array, "num d"]:
+    def draw_latents(self, params: Params, num: int, rows: Extras, *, key: PRNGKeyArray) -> Float[Array, "num d"]:
         networks = eqx.nn.inference_mode(self.networks_of(params))
-        return networks.latent_prior.draw(num, self.latent_size, networks, key=key)
+        return networks.prior_given(rows).draw(num, self.latent_size, networks, key=key)
 
     def output_sizes(self, rows: Extras) -> tuple[int, int]:
         networks = eqx.nn.inference_mode(self.networks)
@@ -145,6 +147,8 @@ class VAE(AbstractGenerative):
             )
         wanted, family = self.latent_posterior.num_outputs(self.latent_size), type(self.latent_posterior).__name__
         beside = " and its context" if "context" in extras else ""
+        if isinstance(self.latent_prior, ConditionalPrior):
+            self.latent_prior.check(extras.get("context"), self.latent_size)
         inputs, reader = f"x of shape {rows['x'].shape[1:]}{beside}", f"{family}() of {self.latent_size} latents"
         first = size_of_output("encoder", lambda: networks.encode(rows["x"], extras), inputs, wanted, reader)
         z = jnp.zeros((rows["x"].shape[0], self.latent_size))
@@ -169,7 +173,8 @@ def check_latents(
             f"latent_posterior {type(posterior).__name__}() and latent_prior {type(prior).__name__}() must be about "
             "the same latents: StraightThrough(K) goes with UniformClasses(K), and only with it"
         )
-    if bound.needs_kl and posterior.kl(jnp.zeros((1, num_outputs)), prior) is None:
+    example = prior.example(latent_size) if isinstance(prior, ConditionalPrior) else prior
+    if bound.needs_kl and posterior.kl(jnp.zeros((1, num_outputs)), example) is None:
         raise ValueError(
             f"free_bits needs a formula for the divergence of each latent, which {type(posterior).__name__}() and "
             f"{type(prior).__name__}() have not: use DiagonalNormal() and StandardNormal()"
