@@ -1,6 +1,7 @@
 """Data: arrays in memory, batches as pure functions of step and key, files larger than memory, real data sets."""
 
 from marginax.data.arrays import Arrays, DataSpec, Rows, as_arrays, standardise
+from marginax.data.crowds import CrowdData, as_answers, load_crowd, majority_vote
 from marginax.data.datasets import (
     load_binarized_mnist,
     load_co2,
@@ -21,6 +22,7 @@ __all__ = [
     "AbstractSource",
     "Arrays",
     "Batch",
+    "CrowdData",
     "DataSpec",
     "FullBatch",
     "GrowingMinibatches",
@@ -30,17 +32,20 @@ __all__ = [
     "Scaling",
     "SelfiesTokenizer",
     "Table",
+    "as_answers",
     "as_arrays",
     "as_source",
     "canonical_smiles",
     "load_binarized_mnist",
     "load_co2",
+    "load_crowd",
     "load_fashion_mnist",
     "load_lidc",
     "load_mnist",
     "load_omniglot",
     "load_qm9",
     "load_uci",
+    "majority_vote",
     "moments_of",
     "read_molecule",
     "read_table",

@@ -16,6 +16,7 @@ from marginax.model.outcome import Outcome
 from marginax.posterior import AbstractPosterior, Draws
 from marginax.predict import DrawLoop
 from marginax.predict.loop import components
+from marginax.predict.observed import observed
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +91,7 @@ def pointwise_likelihood(
         if spec.scaling.y_factor is not None:
             factor = np.broadcast_to(np.abs(np.asarray(spec.scaling.y_factor, np.float64)), spec.y_shape)
             log_factor = float(np.log(factor).sum())
-    functions = posterior.functions(num_samples, key=posterior.prediction_key(key))
+    functions = observed(posterior.functions(num_samples, key=posterior.prediction_key(key)))
     if functions.num_draws < 2:
         raise ValueError(f"posterior must have at least 2 draws to leave data out, got {posterior.describe()}")
     chains = None
