@@ -69,9 +69,9 @@ def load_crowd(name: str) -> CrowdData:
     Args:
         name: "bluebirds" (108 pictures of two kinds of birds, 39 people who answered all; Welinder et al., 2010),
             "snow_rte" and "snow_temp" (textual entailment, 800 items, and temporal order, 462, ten answers each; Snow
-            et al., 2008), "labelme" (1,000 pictures of 8 kinds of scenes as features of a network, 2.5 answers each, with
-            rows for validation and test; Rodrigues & Pereira, 2018), "music_genre" (700 clips of 10 genres as features,
-            4.2 answers each, with test rows; Rodrigues et al., 2013).
+            et al., 2008), "labelme" (1,000 pictures of 8 kinds of scenes as features of a network, 2.5 answers each,
+            with rows for validation and test; Rodrigues & Pereira, 2018), "music_genre" (700 clips of 10 genres as
+            features, 4.2 answers each, with test rows; Rodrigues et al., 2013).
     """
     if name not in _ORIGINS:
         raise ValueError(f"name must be one of {', '.join(map(repr, _ORIGINS))}, got {name!r}")

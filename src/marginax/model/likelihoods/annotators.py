@@ -71,8 +71,8 @@ class Annotators(AbstractLikelihood):
     Targets have shape (n, annotators): labels 0..K-1, and -1 where an annotator was not asked; see
     `mx.data.as_answers` for lists of (item, annotator, label). The network gives K logits of the true label; without
     inputs, `mx.nets.Intercept(K)` learns how frequent the classes are, which is the model of Dawid and Skene.
-    Predictions are of the true label. `posterior.consensus(x, y)` is the true label given the answers, `posterior.confusion()` how
-    good the annotators are, `posterior.label_errors(x, y)` which answers are wrong, and
+    Predictions are of the true label. `posterior.consensus(x, y)` is the true label given the answers,
+    `posterior.confusion()` how good the annotators are, `posterior.label_errors(x, y)` which answers are wrong, and
     `posterior.expected_information(x, y)` whom to ask next.
 
     The GGN averages over answers that those who were asked might have given, by draws.

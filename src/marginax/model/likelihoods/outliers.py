@@ -69,8 +69,8 @@ class ContaminatedNormal(AbstractDistribution):
 
     def affine(self, shift: ArrayLike, factor: ArrayLike) -> "ContaminatedNormal":
         factor = jnp.asarray(factor)
-        scales = (jnp.abs(factor) * each for each in (self.scale, self.wide_scale))
-        return ContaminatedNormal(shift + factor * self.loc, *scales, self.logit_share)
+        scale, wide_scale = jnp.abs(factor) * self.scale, jnp.abs(factor) * self.wide_scale
+        return ContaminatedNormal(shift + factor * self.loc, scale, wide_scale, self.logit_share)
 
     def hidden_logits(self, value: ArrayLike) -> Array:
         """Of being clean and of being an outlier."""
