@@ -13,12 +13,14 @@ from marginax.data.datasets import (
 )
 from marginax.data.growing import GrowingMinibatches
 from marginax.data.mapped import MappedFiles
+from marginax.data.missing import MISSING
 from marginax.data.molecules import SelfiesTokenizer, canonical_smiles, load_qm9, read_molecule
 from marginax.data.scaling import Scaling, moments_of, warn_of_far_values
 from marginax.data.sources import AbstractSource, Batch, FullBatch, Minibatches, as_source
 from marginax.data.tables import Table, read_table
 
 __all__ = [
+    "MISSING",
     "AbstractSource",
     "Arrays",
     "Batch",

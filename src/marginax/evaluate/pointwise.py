@@ -84,6 +84,10 @@ def pointwise_likelihood(
     if y.shape != (len(x), *spec.y_shape):
         raise ValueError(f"y must have shape {(len(x), *spec.y_shape)}, as in the training data, got {y.shape}")
     model: Any = posterior.model
+    if not model.likelihood.is_density:
+        raise TypeError(
+            f"{type(model.likelihood).__name__} has terms that are no likelihood of data, to leave rows out of"
+        )
     model.likelihood.check(model.output_size(spec.x_shape, jax.dtypes.canonicalize_dtype(np.float64)), y)
     log_factor = 0.0
     if spec.scaling is not None:

@@ -32,6 +32,7 @@ class AbstractLikelihood(eqx.Module):
     bounds: ClassVar[bool] = False  # whether targets are pairs (lower, upper) between which one number lies
     flattens: ClassVar[bool] = False  # whether outputs and targets with several axes (maps, masks) are read as vectors
     is_estimated: ClassVar[bool] = False  # whether the log probability is estimated by draws: `estimate_log_prob`
+    is_density: ClassVar[bool] = True  # False where rows have terms that are no log probability of data
     may_be_wrong: ClassVar[bool] = False  # whether targets may be wrong, so that `observed` is not `distribution`
 
     @abc.abstractmethod

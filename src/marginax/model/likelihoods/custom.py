@@ -186,6 +186,10 @@ class Tempered(AbstractLikelihood):
         return self.likelihood.is_estimated
 
     @property
+    def is_density(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.likelihood.is_density
+
+    @property
     def may_be_wrong(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.likelihood.may_be_wrong
 
