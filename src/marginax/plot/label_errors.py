@@ -7,6 +7,8 @@ import numpy as np
 from marginax.plot.chains import COLORS
 from marginax.posterior.hidden_labels import Confusion
 
+_MOST_NAMES = 25  # that have room below an axis
+
 
 def plot_label_errors(
     ax: Any, errors: Any, wrong: Any = None, *, color: str = COLORS[0], label: str | None = None
@@ -67,8 +69,10 @@ def plot_annotators(ax: Any, confusion: Confusion, *, color: str = COLORS[0]) ->
     order = np.argsort(-accuracy, kind="stable")
     place = np.arange(len(order))
     bars = np.maximum([(accuracy - low)[order], (high - accuracy)[order]], 0)
-    ax.errorbar(place, accuracy[order], bars, fmt="o", color=color, ms=4, capsize=2)
+    few = len(order) <= _MOST_NAMES
+    ax.errorbar(place, accuracy[order], bars, fmt="o", color=color, ms=4 if few else 2, capsize=2 if few else 0, lw=1)
     ax.axhline(1 / confusion.draws.shape[-1], color="black", lw=1.0, ls="--")
-    ax.set_xticks(place, [str(each) for each in order], fontsize="small" if len(order) < 50 else "xx-small")
-    ax.set(xlabel="annotator", ylabel="accuracy (dashed: guessing)", ylim=(0, 1.02))
+    ax.set_xticks(place if few else [], [str(each) for each in order] if few else [])
+    ax.set(xlabel="annotator" if few else f"{len(order)} annotators, the best first", ylim=(0, 1.02))
+    ax.set_ylabel("accuracy (dashed: guessing)")
     return ax
