@@ -84,7 +84,7 @@ BUGS = [
         Outliers,
         "fisher",
         clean_information,
-        lambda: gross.test_information_is_the_integral_of_squared_scores("known"),
+        lambda: gross.test_information_is_the_integral_of_squared_scores("from network"),
     ),
 ]
 
