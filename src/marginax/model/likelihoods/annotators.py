@@ -87,8 +87,9 @@ class Annotators(AbstractLikelihood):
     >>> one = np.array([[0.9, 0.1], [0.2, 0.8]])
     >>> crowd = Annotators(2, 2, confusion=np.stack([one, one]))
     >>> answers = jnp.array([[1, 1], [1, -1]])
-    >>> print(jnp.exp(crowd.log_prob(jnp.zeros((2, 2)), answers, {})).round(3))  # 0.5 (0.1^2 + 0.8^2), 0.5 (0.1 + 0.8)
-    [0.325 0.45 ]
+    >>> found = jnp.exp(crowd.log_prob(jnp.zeros((2, 2)), answers, {}))
+    >>> [round(float(each), 3) for each in found]  # 0.5 (0.1^2 + 0.8^2), 0.5 (0.1 + 0.8)
+    [0.325, 0.45]
     """
 
     num_classes: int = eqx.field(static=True)
