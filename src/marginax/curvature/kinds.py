@@ -58,7 +58,7 @@ class GGN(AbstractFisher):
         return output_size
 
     def columns(self, model: Model, params: Params) -> Columns:
-        return lambda output, y, key: model.likelihood.fisher_root(output, params.likelihood)
+        return lambda output, y, key: model.likelihood.fisher_root_given(output, y, params.likelihood, key)
 
 
 @register("curvature_kind/empirical_fisher")
@@ -91,7 +91,7 @@ class MonteCarloFisher(AbstractFisher):
 
     def columns(self, model: Model, params: Params) -> Columns:
         def draw(output: Array, y: Array, key: PRNGKeyArray) -> Array:
-            targets = model.likelihood.distribution(output, params.likelihood).sample(key, (self.num_targets,))
+            targets = model.likelihood.observed(output, params.likelihood).sample(key, (self.num_targets,))
             targets = targets.reshape(self.num_targets, *y.shape)
             scores = jax.vmap(lambda target: _score(model, params, output, target))(targets)
             return scores.T / math.sqrt(self.num_targets)

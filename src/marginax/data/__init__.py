@@ -1,6 +1,7 @@
 """Data: arrays in memory, batches as pure functions of step and key, files larger than memory, real data sets."""
 
 from marginax.data.arrays import Arrays, DataSpec, Rows, as_arrays, standardise
+from marginax.data.crowds import CrowdData, as_answers, load_crowd, majority_vote
 from marginax.data.datasets import (
     load_binarized_mnist,
     load_co2,
@@ -12,15 +13,18 @@ from marginax.data.datasets import (
 )
 from marginax.data.growing import GrowingMinibatches
 from marginax.data.mapped import MappedFiles
+from marginax.data.missing import MISSING
 from marginax.data.molecules import SelfiesTokenizer, canonical_smiles, load_qm9, read_molecule
 from marginax.data.scaling import Scaling, moments_of, warn_of_far_values
 from marginax.data.sources import AbstractSource, Batch, FullBatch, Minibatches, as_source
 from marginax.data.tables import Table, read_table
 
 __all__ = [
+    "MISSING",
     "AbstractSource",
     "Arrays",
     "Batch",
+    "CrowdData",
     "DataSpec",
     "FullBatch",
     "GrowingMinibatches",
@@ -30,17 +34,20 @@ __all__ = [
     "Scaling",
     "SelfiesTokenizer",
     "Table",
+    "as_answers",
     "as_arrays",
     "as_source",
     "canonical_smiles",
     "load_binarized_mnist",
     "load_co2",
+    "load_crowd",
     "load_fashion_mnist",
     "load_lidc",
     "load_mnist",
     "load_omniglot",
     "load_qm9",
     "load_uci",
+    "majority_vote",
     "moments_of",
     "read_molecule",
     "read_table",

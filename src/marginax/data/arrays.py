@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num, PyTree
 
+from marginax.data.missing import describe_missing
 from marginax.data.scaling import Scaling, scaling_of
 from marginax.files import register
 
@@ -146,14 +147,16 @@ def as_targets(values: Any) -> np.ndarray:
     """Targets: finite, but for pairs of bounds, of which one may be infinite; the likelihood says if it takes them."""
     array = _as_numeric(values, name="y")
     if jnp.issubdtype(array.dtype, jnp.floating):
-        _require(~np.isnan(array) if array.ndim == 2 and array.shape[1] == 2 else np.isfinite(array), "y")
+        remedy = f": {describe_missing(array)}" if np.isnan(array).any() else ""
+        good = ~np.isnan(array) if array.ndim == 2 and array.shape[1] == 2 else np.isfinite(array)
+        _require(good, "y", remedy)
     return array
 
 
-def _require(good: np.ndarray, name: str) -> None:
+def _require(good: np.ndarray, name: str, remedy: str = "") -> None:
     if not good.all():
         row, count = int(np.argwhere(~good)[0][0]), int((~good).sum())
-        raise ValueError(f"{name} has {count} values that are NaN or infinite, the first in row {row}")
+        raise ValueError(f"{name} has {count} values that are NaN or infinite, the first in row {row}{remedy}")
 
 
 def _as_numeric(values: Any, *, name: str) -> np.ndarray:

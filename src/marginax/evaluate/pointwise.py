@@ -16,6 +16,7 @@ from marginax.model.outcome import Outcome
 from marginax.posterior import AbstractPosterior, Draws
 from marginax.predict import DrawLoop
 from marginax.predict.loop import components
+from marginax.predict.observed import observed
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +84,10 @@ def pointwise_likelihood(
     if y.shape != (len(x), *spec.y_shape):
         raise ValueError(f"y must have shape {(len(x), *spec.y_shape)}, as in the training data, got {y.shape}")
     model: Any = posterior.model
+    if not model.likelihood.is_density:
+        raise TypeError(
+            f"{type(model.likelihood).__name__} has terms that are no likelihood of data, to leave rows out of"
+        )
     model.likelihood.check(model.output_size(spec.x_shape, jax.dtypes.canonicalize_dtype(np.float64)), y)
     log_factor = 0.0
     if spec.scaling is not None:
@@ -90,7 +95,7 @@ def pointwise_likelihood(
         if spec.scaling.y_factor is not None:
             factor = np.broadcast_to(np.abs(np.asarray(spec.scaling.y_factor, np.float64)), spec.y_shape)
             log_factor = float(np.log(factor).sum())
-    functions = posterior.functions(num_samples, key=posterior.prediction_key(key))
+    functions = observed(posterior.functions(num_samples, key=posterior.prediction_key(key)))
     if functions.num_draws < 2:
         raise ValueError(f"posterior must have at least 2 draws to leave data out, got {posterior.describe()}")
     chains = None

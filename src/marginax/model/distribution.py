@@ -67,5 +67,13 @@ class AbstractDistribution(eqx.Module):
         """Logits of the classes along the last axis, if values are one of several classes."""
         return None
 
+    def hidden_logits(self, value: ArrayLike) -> Array:
+        """Where a true label is hidden: log probability of each of its values together with what is seen."""
+        raise self._missing("hidden label")
+
+    def label_errors(self, value: ArrayLike) -> Array:
+        """Probability that what is seen is wrong, in the shape of the values."""
+        raise self._missing("hidden label")
+
     def _missing(self, name: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__} has no {name}")

@@ -262,6 +262,7 @@ class Model(AbstractModel):
         data = getattr(source, "data", None)
         self.likelihood.check(output_size, y if data is None else np.asarray(data.y))
         if data is not None:
+            self.likelihood.check_training(np.asarray(data.y))
             if not (self.likelihood.bounds or np.isfinite(data.y).all()):
                 raise ValueError(
                     "y has infinite values: for targets known only to lie between two bounds use CensoredGaussian()"

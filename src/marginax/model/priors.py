@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from marginax.files import register
 from marginax.model import distributions as dist
+from marginax.model.beta import Beta
 from marginax.model.conjugate_priors import LogGamma, LogitBeta
 from marginax.model.distributions import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal
 from marginax.model.numpyro_distribution import from_numpyro
@@ -27,6 +28,7 @@ from marginax.model.scale import Positive, check_scale, initial_log_scale, log_p
 
 __all__ = [
     "AbstractPrior",
+    "Beta",
     "ByPath",
     "FanIn",
     "Flat",

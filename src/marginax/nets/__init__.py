@@ -5,6 +5,7 @@ from marginax.nets.adapters import Function, as_network, fan_in, is_weight, rein
 from marginax.nets.conv_coders import ConvDecoder, ConvEncoder
 from marginax.nets.convolution import Conv2d, avg_pool2d, conv2d, max_pool2d
 from marginax.nets.initialisers import Initialiser, glorot, he, lecun
+from marginax.nets.intercept import Intercept
 from marginax.nets.layers import (
     LayerKind,
     is_layer,
@@ -50,6 +51,7 @@ __all__ = [
     "Function",
     "GaussianFactor",
     "Initialiser",
+    "Intercept",
     "LayerKind",
     "LeNet",
     "LocalNormal",

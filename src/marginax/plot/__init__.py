@@ -6,6 +6,7 @@ from marginax.plot.cases import plot_cases, plot_class_cases
 from marginax.plot.chains import plot_autocorrelation, plot_energy, plot_rank, plot_trace
 from marginax.plot.comparison import draw_comparison, plot_boundary, plot_pareto
 from marginax.plot.decisions import plot_group_coverage, plot_risk_coverage, plot_set_sizes
+from marginax.plot.label_errors import plot_annotators, plot_label_errors
 from marginax.plot.latents import latent_map
 from marginax.plot.learning import plot_learning_curves
 from marginax.plot.trajectories import plot_trajectories
@@ -14,6 +15,7 @@ from marginax.plot.weights import plot_signal_to_noise, plot_weights
 __all__ = [
     "draw_comparison",
     "latent_map",
+    "plot_annotators",
     "plot_autocorrelation",
     "plot_band",
     "plot_boundary",
@@ -22,6 +24,7 @@ __all__ = [
     "plot_coverage",
     "plot_energy",
     "plot_group_coverage",
+    "plot_label_errors",
     "plot_learning_curves",
     "plot_ood",
     "plot_pareto",

@@ -5,6 +5,7 @@ from marginax.posterior.draws import Draws
 from marginax.posterior.flow import AutoregressiveFlow, Transformed
 from marginax.posterior.gaussian import Gaussian, Mixture
 from marginax.posterior.guided import Guided
+from marginax.posterior.hidden_labels import Confusion
 from marginax.posterior.mode import AbstractTuning, Mode
 from marginax.posterior.posterior import AbstractPosterior
 from marginax.posterior.record import FitRecord, describe
@@ -18,6 +19,7 @@ __all__ = [
     "AbstractTuning",
     "AbstractWrapped",
     "AutoregressiveFlow",
+    "Confusion",
     "Conjugate",
     "Draws",
     "FitRecord",

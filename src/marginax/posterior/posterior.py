@@ -16,7 +16,19 @@ from marginax.model.abstract import Params
 from marginax.posterior.record import FitRecord
 from marginax.posterior.storage import save_posterior
 from marginax.posterior.summary import Summary, summarise
-from marginax.predict import MAX_BYTES, AbstractFunctionSet, ParameterDraws, Prediction, Predictor, make_predictor
+from marginax.predict import (
+    MAX_BYTES,
+    AbstractFunctionSet,
+    ClassificationPrediction,
+    ParameterDraws,
+    Prediction,
+    Predictor,
+    make_predictor,
+)
+from marginax.predict.observed import observed
+
+if TYPE_CHECKING:
+    from marginax.posterior.hidden_labels import Confusion
 
 DEFAULT_NUM_SAMPLES = 100
 
@@ -139,6 +151,108 @@ class AbstractPosterior(eqx.Module):
         """
         functions = self._predicting_functions(num_samples, key)
         return make_predictor(functions, x_shape, spec=self.data_spec(), max_bytes=max_bytes)
+
+    def predict_observed(
+        self, x: Any, *, num_samples: int | None = None, key: Key | None = None, max_bytes: int = MAX_BYTES
+    ) -> Prediction:
+        """`predict` of targets as data have them, wrong ones included; the same where targets are taken as they are.
+
+        Args:
+            x: inputs, as in the training data.
+            num_samples: as for `predict`.
+            key: as for `predict`.
+            max_bytes: as for `predict`.
+        """
+        spec = self.data_spec()
+        functions = observed(self._predicting_functions(num_samples, key))
+        if getattr(getattr(self.model, "likelihood", None), "num_annotators", None) is not None:
+            raise TypeError("an answer is that of each annotator: combine posterior.predict(x) with confusion()")
+        return functions.predict(spec.check_x(x), spec=spec, max_bytes=max_bytes)
+
+    def label_errors(
+        self,
+        x: Any,
+        y: Any,
+        *,
+        new: bool = False,
+        num_samples: int | None = None,
+        key: Key | None = None,
+        max_bytes: int = MAX_BYTES,
+    ) -> np.ndarray:
+        """Probability that each target is wrong, in the shape of y: for likelihoods of targets that may be.
+
+        Of `NoisyLabels` that the true label is another one, of `Annotators` the same for every answer (NaN where
+        nobody was asked), of `Outliers` that the target has a gross error.
+
+        Args:
+            x: inputs, as in the training data.
+            y: their targets.
+            new: whether the rows are others than those of the training data, which the posterior has seen already.
+            num_samples: as for `predict`.
+            key: as for `predict`.
+            max_bytes: as for `predict`.
+
+        >>> import marginax as mx
+        >>> x = np.linspace(-2, 2, 40)[:, None]
+        >>> y = (x[:, 0] > 0).astype(int)
+        >>> y[30] = 0  # one that is wrong
+        >>> likelihood = mx.likelihoods.NoisyLabels(mx.likelihoods.Categorical())
+        >>> model = mx.Model(mx.nets.MLP(1, (), 2, key=0), likelihood)
+        >>> posterior = mx.fit(model, (x, y), mx.infer.MAP(num_epochs=500), key=0)
+        >>> int(posterior.label_errors(x, y).argmax())
+        30
+        """
+        from marginax.posterior.hidden_labels import label_errors
+
+        return label_errors(self, x, y, new=new, num_samples=num_samples, key=key, max_bytes=max_bytes)
+
+    def consensus(
+        self,
+        x: Any,
+        y: Any,
+        *,
+        new: bool = False,
+        num_samples: int | None = None,
+        key: Key | None = None,
+        max_bytes: int = MAX_BYTES,
+    ) -> ClassificationPrediction:
+        """The true label of each row given its labels, of one or of several annotators, and its inputs.
+
+        Arguments are as for `label_errors`; of new rows, what draws say apart is not known.
+        """
+        from marginax.posterior.hidden_labels import consensus
+
+        return consensus(self, x, y, new=new, num_samples=num_samples, key=key, max_bytes=max_bytes)
+
+    def confusion(self, *, level: float = 0.9, num_samples: int = 1000) -> "Confusion":
+        """The learned matrix of transitions of `NoisyLabels`, or of each of the `Annotators`, with intervals.
+
+        Where a method finds the likelihood's unknowns as a point (`MAP`, `Laplace`), intervals have no width.
+
+        Args:
+            level: of the intervals.
+            num_samples: draws of a continuous posterior; of one that is made of draws, all are taken.
+        """
+        from marginax.posterior.hidden_labels import confusion
+
+        return confusion(self, level=level, num_samples=num_samples)
+
+    def expected_information(
+        self, x: Any, y: Any, *, num_samples: int | None = None, key: Key | None = None
+    ) -> np.ndarray:
+        """What each annotator's answer is expected to say about the true label of each row, in nats.
+
+        The mutual information of label and answer given the answers so far, 0 for those who answered already.
+
+        Args:
+            x: inputs, as in the training data.
+            y: answers so far, -1 where nobody was asked; a row may have none.
+            num_samples: as for `predict`.
+            key: as for `predict`.
+        """
+        from marginax.posterior.hidden_labels import expected_information
+
+        return expected_information(self, x, y, num_samples=num_samples, key=key)
 
     def _predicting_functions(self, num_samples: int | None, key: Key | None) -> AbstractFunctionSet:
         if num_samples is not None and (isinstance(num_samples, bool) or num_samples < 1):

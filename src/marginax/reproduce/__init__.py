@@ -12,6 +12,7 @@ __all__ = ["Experiment", "Record", "Row", "Workbench", "experiment", "names", "r
 
 _EXPERIMENTS = {
     "blundell-regression": "marginax.reproduce.blundell_regression",
+    "crowds": "marginax.reproduce.crowds",
     "digits": "marginax.reproduce.digits",
     "gal-co2": "marginax.reproduce.gal_co2",
     "gal-rotated-one": "marginax.reproduce.gal_rotated_one",

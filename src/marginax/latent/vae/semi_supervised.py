@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from marginax._keys import Key
+from marginax.data import MISSING, Rows
 from marginax.files import register
 from marginax.latent.mixture import check_num
 from marginax.latent.vae.bounds import AbstractBound
@@ -91,8 +92,9 @@ class SemiSupervisedQueries(VAEQueries):
 class SemiSupervisedVAE(AbstractGenerative):
     """A VAE of examples of which some have labels.
 
-    Data are a dict with "x" and "label", -1 where it is missing. Encoder and decoder see the label as a one-hot vector
-    behind their input (or as argument `context`). Posteriors have `classify` besides what those of a `VAE` have.
+    Data are a pair (x, label), or a dict with "x" and "label", -1 where it is missing. Encoder and decoder see the
+    label as a one-hot vector behind their input (or as argument `context`). Posteriors have `classify` besides what
+    those of a `VAE` have.
 
     Args:
         vae: a conditional one, whose context is the one-hot label.
@@ -216,6 +218,15 @@ class SemiSupervisedVAE(AbstractGenerative):
         return prior.draw(num, self.vae.latent_size, networks.autoencoder, key=key)
 
     # ---- data
+
+    def read(self, data: Any) -> Rows:
+        """Also a pair of examples and labels, which are -1 or NaN where they are missing."""
+        if isinstance(data, tuple) and len(data) == 2:
+            label = np.asarray(data[1])
+            if np.issubdtype(label.dtype, np.floating):
+                label = np.where(np.isnan(label), MISSING, label)
+            data = {"x": data[0], "label": label}
+        return AbstractGenerative.read(self, data)
 
     def output_sizes(self, rows: Extras) -> tuple[int, int]:
         inputs, classifier = f"x of shape {rows['x'].shape[1:]}", eqx.nn.inference_mode(self.classifier)

@@ -16,6 +16,7 @@ from marginax.model.likelihoods.discrete import Bernoulli, Categorical, Poisson
 from marginax.model.likelihoods.from_distribution import FromDistribution, Output
 from marginax.model.likelihoods.real import Gaussian, Laplace, StudentT
 from marginax.model.scale import FromNetwork
+from marginax.model.transitions import FullTransition, KnownTransition, PerClassTransition, SymmetricTransition
 
 __all__ = [
     "AbstractLikelihood",
@@ -24,12 +25,16 @@ __all__ = [
     "Custom",
     "FromDistribution",
     "FromNetwork",
+    "FullTransition",
     "Gaussian",
+    "KnownTransition",
     "Laplace",
     "LogNormal",
     "Output",
+    "PerClassTransition",
     "Poisson",
     "StudentT",
+    "SymmetricTransition",
     "Tempered",
 ]
 

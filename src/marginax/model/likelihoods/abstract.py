@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Num
+from jaxtyping import Array, Float, Num, PRNGKeyArray
 from jaxtyping import Key as KeyOf
 
 from marginax.model.outcome import Outcome
@@ -32,6 +32,8 @@ class AbstractLikelihood(eqx.Module):
     bounds: ClassVar[bool] = False  # whether targets are pairs (lower, upper) between which one number lies
     flattens: ClassVar[bool] = False  # whether outputs and targets with several axes (maps, masks) are read as vectors
     is_estimated: ClassVar[bool] = False  # whether the log probability is estimated by draws: `estimate_log_prob`
+    is_density: ClassVar[bool] = True  # False where rows have terms that are no log probability of data
+    may_be_wrong: ClassVar[bool] = False  # whether targets may be wrong, so that `observed` is not `distribution`
 
     @abc.abstractmethod
     def num_targets(self, output_size: int) -> int:
@@ -45,9 +47,21 @@ class AbstractLikelihood(eqx.Module):
     def check(self, output_size: int, y: np.ndarray) -> None:
         """Raise a ValueError that names `y` or `network` if the two cannot belong together."""
 
+    def check_training(self, y: np.ndarray) -> None:
+        """Raise a ValueError if the targets are what they should be, but rows of them teach nothing."""
+        return
+
     @abc.abstractmethod
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> Any:
         """The distribution of the target given the output."""
+
+    def observed(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> Any:
+        """The distribution of targets as data have them, where they may be wrong: else the same."""
+        return self.distribution(output, unknowns)
+
+    def confusion(self, unknowns: Unknowns, output_size: int) -> Float[Array, "*annotators k k"]:
+        """Probabilities of the labels that are seen, a row for each true one."""
+        raise TypeError(f"{type(self).__name__} takes labels as they are: for wrong ones, mx.likelihoods.NoisyLabels")
 
     def init(self, output_size: int) -> Unknowns:
         """Starting values of the unconstrained unknowns."""
@@ -78,6 +92,12 @@ class AbstractLikelihood(eqx.Module):
         """A matrix R with R R' the Fisher information of one example's outputs."""
         values, vectors = jnp.linalg.eigh(self.fisher(output[None], unknowns)[0])
         return vectors * jnp.sqrt(jnp.maximum(values, 0))
+
+    def fisher_root_given(
+        self, output: Float[Array, " k"], y: Num[Array, "*d"], unknowns: Unknowns, key: PRNGKeyArray
+    ) -> Float[Array, "k m"]:
+        """The same where it depends on the target, or is estimated by draws: on which questions were asked."""
+        return self.fisher_root(output, unknowns)
 
     def noise(self, unknowns: Unknowns) -> NormalNoise | None:
         """The normal noise whose level is learned, which the evidence can choose; None if there is no such noise."""

@@ -186,11 +186,28 @@ class Tempered(AbstractLikelihood):
         return self.likelihood.is_estimated
 
     @property
+    def is_density(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.likelihood.is_density
+
+    @property
+    def may_be_wrong(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.likelihood.may_be_wrong
+
+    @property
     def has_logits(self) -> bool:
         return self.likelihood.has_logits
 
     def check(self, output_size: int, y: np.ndarray) -> None:
         self.likelihood.check(output_size, y)
+
+    def check_training(self, y: np.ndarray) -> None:
+        self.likelihood.check_training(y)
+
+    def observed(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> Any:
+        return self.likelihood.observed(output, unknowns)
+
+    def confusion(self, unknowns: Unknowns, output_size: int) -> Float[Array, "*annotators k k"]:
+        return self.likelihood.confusion(unknowns, output_size)
 
     def marginal(self, mean: Float[Array, "n k"], covariance: Float[Array, "n k k"], unknowns: Unknowns) -> Any:
         return self.likelihood.marginal(mean, covariance, unknowns)
@@ -220,6 +237,11 @@ class Tempered(AbstractLikelihood):
     def fisher_root(self, output: Float[Array, " k"], unknowns: Unknowns) -> Float[Array, "k m"]:
         """As the likelihood inside, divided by the root of the temperature."""
         return self.likelihood.fisher_root(output, unknowns) / jnp.sqrt(self.temperature)
+
+    def fisher_root_given(
+        self, output: Float[Array, " k"], y: Num[Array, "*d"], unknowns: Unknowns, key: PRNGKeyArray
+    ) -> Float[Array, "k m"]:
+        return self.likelihood.fisher_root_given(output, y, unknowns, key) / jnp.sqrt(self.temperature)
 
     def log_prob(self, output: Float[Array, "n k"], y: Num[Array, "n *d"], unknowns: Unknowns) -> Float[Array, " n"]:
         return self.likelihood.log_prob(output, y, unknowns) / self.temperature

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Num
 
+from marginax.data.missing import MISSING, describe_missing
 from marginax.files import register
 from marginax.model import distributions as dist
 from marginax.model.likelihoods.abstract import AbstractLikelihood, Unknowns, check_width
@@ -18,7 +19,10 @@ def check_counts(y: np.ndarray, highest: int | None, name: str) -> None:
     if y.min() < 0 or (highest is not None and y.max() > highest):
         limits = ">= 0" if highest is None else f"between 0 and {highest}"
         wrong = y.min() if y.min() < 0 else y.max()
-        raise ValueError(f"y must be {limits} for {name}, got {wrong}")
+        missing = highest is not None and wrong == MISSING and y.ndim == 1
+        raise ValueError(
+            f"y must be {limits} for {name}, got {wrong}" + (f": {describe_missing(y)}" if missing else "")
+        )
 
 
 @register("likelihood/bernoulli")

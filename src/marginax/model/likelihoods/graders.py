@@ -36,8 +36,12 @@ class Graders(AbstractLikelihood):
     flattens: ClassVar[bool] = True
 
     def __check_init__(self):
-        if not isinstance(self.likelihood, AbstractLikelihood) or self.likelihood.bounds:
-            raise TypeError(f"likelihood must be one of mx.likelihoods of points, got {self.likelihood!r}")
+        inner = self.likelihood
+        if not isinstance(inner, AbstractLikelihood) or inner.bounds or inner.may_be_wrong:
+            raise TypeError(
+                f"likelihood must be one of mx.likelihoods of points that are right, got {inner!r}: for people "
+                "who err, mx.likelihoods.Annotators"
+            )
 
     @property
     def is_estimated(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]

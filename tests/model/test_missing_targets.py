@@ -1,0 +1,95 @@
+"""Rows without targets: who learns from them, who refuses them, and what term they have."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import marginax as mx
+
+L, I = mx.likelihoods, mx.infer
+RNG = np.random.default_rng(0)
+NET = mx.nets.MLP(2, (), 3, key=0)
+
+
+@pytest.mark.parametrize(
+    ("inner", "size", "classes"), [(L.Categorical(), 3, 3), (L.Bernoulli(), 1, 2), (L.Ordinal(), 1, 3)]
+)
+def test_terms_are_the_label_and_the_entropy(inner, size, classes):
+    likelihood = L.EntropyRegularised(inner, weight=0.7)
+    output = jnp.asarray(RNG.normal(size=(4, size)))
+    y = jnp.array([0, -1, classes - 1, -1])
+    unknowns = likelihood.init(size)
+    found = likelihood.log_prob(output, y, unknowns)
+    probs = np.exp([inner.log_prob(output, jnp.full(4, k), unknowns) for k in range(classes)])
+    np.testing.assert_allclose(found[0], np.log(probs[0, 0]), rtol=1e-5)
+    np.testing.assert_allclose(found[2], np.log(probs[classes - 1, 2]), rtol=1e-5)
+    np.testing.assert_allclose(found[jnp.array([1, 3])], -0.7 * stats.entropy(probs)[[1, 3]], rtol=1e-5)
+    roots = [likelihood.fisher_root_given(output[i], y[i], unknowns, jax.random.key(0)) for i in (0, 1)]
+    np.testing.assert_allclose(roots[0], inner.fisher_root(output[0], unknowns))
+    np.testing.assert_array_equal(roots[1], 0)
+
+
+METHODS = {
+    "map": I.MAP(num_epochs=200, batch_size=None),
+    "vi": I.VI(num_epochs=20, batch_size=None),
+    "sghmc": I.SGHMC(num_warmup=40, num_samples=10, batch_size=16),
+    "laplace": I.Laplace(training=I.MAP(num_epochs=30, batch_size=None)),
+    "ensemble": I.DeepEnsemble(2, I.MAP(num_epochs=20, batch_size=None)),
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(m, marks=() if m == "map" else pytest.mark.slow) for m in METHODS])
+def test_rows_without_labels_are_made_surer(name):
+    x = np.concatenate([RNG.normal([2, 0], size=(60, 2)), RNG.normal([-2, 0], size=(60, 2))])
+    y = np.repeat([0, 1], 60)
+    y[np.arange(120) % 20 > 0] = mx.data.MISSING
+    entropy = []
+    for weight in (0.0, 1.0):
+        model = mx.Model(mx.nets.MLP(2, (), 2, key=0), L.EntropyRegularised(L.Categorical(), weight))
+        posterior = mx.fit(model, (x, y), METHODS[name], key=0, progress=False)
+        entropy.append(posterior.predict(x[y < 0]).entropy.mean())
+    assert name != "map" or entropy[1] < 0.7 * entropy[0]
+    assert np.isfinite(entropy).all()
+    assert any("no likelihood of data" in text for text in posterior.summary().warnings)
+    with pytest.raises(TypeError, match="no likelihood of data"):
+        mx.evaluate.loo(posterior, (x, y))
+
+
+def test_a_network_refuses_rows_without_targets_and_says_what_to_do():
+    x = RNG.normal(size=(4, 2))
+    with pytest.raises(ValueError, match=r"got -1: 2 of 4 rows have no label.*leave them out.*SemiSupervisedVAE"):
+        mx.fit(mx.Model(NET, L.Categorical()), (x, np.array([0, -1, 2, -1])), I.MAP(), key=0)
+    with pytest.raises(ValueError, match=r"first in row 1: 1 of 4 rows have no target.*~np.isnan\(y\)"):
+        mx.fit(mx.Model(NET, L.Gaussian()), (x, np.array([0, np.nan, 2, 1.0])), I.MAP(), key=0)
+    with pytest.raises(ValueError, match="a label in some row, got none"):
+        mx.fit(mx.Model(NET, L.EntropyRegularised(L.Categorical())), (x, np.full(4, -1)), I.MAP(), key=0)
+
+
+def test_an_autoencoder_takes_a_pair_with_missing_labels():
+    vae = mx.latent.VAE(mx.nets.MLP(6, (8,), 4, key=0), mx.nets.MLP(4, (8,), 4, key=1), latent_size=2)
+    model = mx.latent.SemiSupervisedVAE(vae, mx.nets.MLP(4, (8,), 2, key=2), num_labels=2)
+    x, label = RNG.integers(2, size=(6, 4)), np.array([0, -1, 1, -1, -1, 0])
+    expected = model.read({"x": x, "label": label})
+    for given in (label, np.where(label < 0, np.nan, label)):
+        found = model.read((x, given))
+        np.testing.assert_array_equal(found.tree["x"], expected.tree["x"])
+        np.testing.assert_array_equal(found.tree["label"], expected.tree["label"])
+    posterior = mx.fit(model, (x, label), I.MAP(num_epochs=1), key=0, progress=False)
+    assert posterior.classify(x).shape == (6, 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "says"),
+    [
+        (lambda: L.EntropyRegularised(L.Categorical(), -1.0), ValueError, "weight must be >= 0"),
+        (lambda: L.EntropyRegularised(L.NoisyLabels(L.Categorical())), TypeError, "one of classes"),
+        (lambda: L.EntropyRegularised(L.Gaussian()).check(1, np.zeros(2)), ValueError, "one of classes"),
+        (lambda: L.EntropyRegularised(L.Categorical()).check(2, np.zeros((2, 2))), ValueError, r"shape \(n,\)"),
+        (lambda: L.EntropyRegularised(L.Categorical()).check(2, np.array([-2, 0])), ValueError, "got -2"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(make, error, says):
+    with pytest.raises(error, match=says):
+        make()
