@@ -1,6 +1,7 @@
 """Data: arrays in memory, batches as pure functions of step and key, files larger than memory, real data sets."""
 
 from marginax.data.arrays import Arrays, DataSpec, Rows, as_arrays, standardise
+from marginax.data.bandits import load_bandit
 from marginax.data.datasets import (
     load_binarized_mnist,
     load_co2,
@@ -33,6 +34,7 @@ __all__ = [
     "as_arrays",
     "as_source",
     "canonical_smiles",
+    "load_bandit",
     "load_binarized_mnist",
     "load_co2",
     "load_fashion_mnist",
