@@ -11,6 +11,8 @@ from marginax.reproduce.experiment import Experiment, Record, Row, Workbench, re
 __all__ = ["Experiment", "Record", "Row", "Workbench", "experiment", "names", "reproduce"]
 
 _EXPERIMENTS = {
+    "bandits": "marginax.reproduce.bandits",
+    "bayes-opt": "marginax.reproduce.bayes_opt",
     "digits": "marginax.reproduce.digits",
     "molecules": "marginax.reproduce.molecules",
     "one-shot": "marginax.reproduce.one_shot",
