@@ -12,7 +12,7 @@ from marginax.files import register, register_function, register_on_demand
 from marginax.model import All, Density, GaussianProcess, LastLayer, Model, Paths, Program, likelihoods, priors
 
 if TYPE_CHECKING:
-    from marginax import curvature, infer, latent, posterior, predict
+    from marginax import curvature, infer, latent, meta, posterior, predict
     from marginax.infer import LargestVariance, fit, resume, use_cores
     from marginax.posterior import load
 
@@ -27,6 +27,7 @@ _ON_DEMAND = (
     "evaluate",
     "infer",
     "latent",
+    "meta",
     "plot",
     "posterior",
     "predict",
@@ -43,7 +44,7 @@ _FROM = {
 }
 
 
-for _name in ("estimators", "latent", "decide", "calibrate", "evaluate", "infer"):
+for _name in ("estimators", "meta", "latent", "decide", "calibrate", "evaluate", "infer"):
     register_on_demand(lambda name=_name: require(f"marginax.{name}"))
 
 
@@ -71,6 +72,7 @@ __all__ = [
     "latent",
     "likelihoods",
     "load",
+    "meta",
     "nets",
     "posterior",
     "predict",

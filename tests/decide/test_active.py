@@ -21,7 +21,7 @@ from marginax.decide import (
     learn_actively,
     resume_learning,
 )
-from marginax.decide.active import _training_data
+from marginax.decide.refit import training_data
 
 X = np.linspace(-1, 1, 41)[:, None].astype(np.float32)
 LABELS = (X[:, 0] > 0.23).astype(int)
@@ -141,7 +141,7 @@ def test_fits_start_where_the_last_one_ended_only_if_they_still_train(monkeypatc
         starts.append(init)
         return mx.fit(model, data, method, init=init, **more)
 
-    monkeypatch.setattr("marginax.decide.active.fit", fit)
+    monkeypatch.setattr("marginax.decide.refit.fit", fit)
     learn(budget=2)
     assert starts[0] is None
     assert isinstance(starts[1], mx.posterior.Draws)
@@ -157,13 +157,13 @@ def test_batches_grow_with_the_labels_and_the_buffer_stays():
     pool = Pool(np.zeros((500, 1)))
     sizes, rooms = [], []
     for num in (1, 5, 31, 32, 33, 200):
-        source = _training_data(mx.infer.MAP(batch_size=32), pool.label(np.arange(num), np.zeros(num)), 220)
+        source = training_data(mx.infer.MAP(batch_size=32), pool.label(np.arange(num), np.zeros(num)).data, 220)
         sizes.append(source.batch_size)
         rooms.append(len(source.data.x))
         assert source.spec.num_examples == num
     assert sizes == [1, 4, 16, 32, 32, 32]
     assert set(rooms) == {256}
-    x, y = _training_data(mx.infer.NUTS(), pool.label([3], [1.0]), 220)
+    x, y = training_data(mx.infer.NUTS(), pool.label([3], [1.0]).data, 220)
     assert (len(x), len(y)) == (1, 1)
 
 
@@ -224,7 +224,7 @@ def test_a_study_that_was_interrupted_while_fitting_resumes(tmp_path, whole, mon
         return mx.fit(*args, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr("marginax.decide.active.fit", interrupted)
+        patch.setattr("marginax.decide.refit.fit", interrupted)
         assert learn(directory=tmp_path / "study").reason == "interrupted"
     check_same(resume_learning(tmp_path / "study", KnownLabels(LABELS)), whole)
 
@@ -234,7 +234,7 @@ def test_an_unfinished_fit_does_not_count(monkeypatch):
         posterior = mx.fit(*args, **more)
         return dataclasses.replace(posterior, record=dataclasses.replace(posterior.record, finished=False))
 
-    monkeypatch.setattr("marginax.decide.active.fit", fit)
+    monkeypatch.setattr("marginax.decide.refit.fit", fit)
     learned = learn()
     assert learned.reason == "interrupted"
     assert learned.posterior is None

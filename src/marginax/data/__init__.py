@@ -1,6 +1,7 @@
 """Data: arrays in memory, batches as pure functions of step and key, files larger than memory, real data sets."""
 
 from marginax.data.arrays import Arrays, DataSpec, Rows, as_arrays, standardise
+from marginax.data.bandits import load_bandit
 from marginax.data.crowds import CrowdData, as_answers, load_crowd, majority_vote
 from marginax.data.datasets import (
     load_binarized_mnist,
@@ -38,6 +39,7 @@ __all__ = [
     "as_arrays",
     "as_source",
     "canonical_smiles",
+    "load_bandit",
     "load_binarized_mnist",
     "load_co2",
     "load_crowd",

@@ -9,28 +9,27 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Int, PRNGKeyArray
 
 from marginax._keys import Key, as_key
-from marginax.data import Arrays, GrowingMinibatches, as_arrays
+from marginax.data import Arrays, as_arrays
 from marginax.decide.acquisition import AbstractAcquisition, Query, Random, generator_of
 from marginax.decide.curve import LearningCurve, judge
 from marginax.decide.oracle import OneAtATime, Oracle, ask
 from marginax.decide.pool import Pool
+from marginax.decide.refit import refit
 from marginax.decide.study import Plan, StudyState, load_state, save_state, study_directory
 from marginax.files import RunDirectory
 from marginax.files.disk import well_formed
-from marginax.infer import AbstractMethod, fit
+from marginax.infer import AbstractMethod
 from marginax.infer.catalogue import as_method
 from marginax.model import Model
 from marginax.posterior import AbstractPosterior
 from marginax.posterior.storage import stored_model
 
 _FIT, _CANDIDATES, _QUERY = range(3)  # streams of keys at a number of labels
-_LEAST_CAPACITY = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,16 +250,14 @@ class _Study:
     def _learn(self) -> None:
         """Fit, judge, and choose what to ask next."""
         began = time.perf_counter()
-        posterior = fit(
+        posterior = refit(
             self.model,
-            _training_data(self.plan.method, self.pool, self.last),
+            self.pool.data,
             self.plan.method,
-            init=self.posterior if self._warm else None,
+            init=self.posterior if self.plan.warm_start else None,
+            capacity=self.last,
             key=self._key(_FIT),
-            progress=False,
         )
-        if not posterior.record.finished:
-            raise KeyboardInterrupt
         self.posterior = posterior
         scores = {}
         if self.test is not None:
@@ -294,10 +291,6 @@ class _Study:
             self.pending = rows[query.rows]
         return float(query.scores[0]) if acquisition.has_scores else np.nan
 
-    @property
-    def _warm(self) -> bool:
-        return self.plan.warm_start and bool(eqx.tree_equal(self.plan.method.warm_started(), self.plan.method))
-
     def _key(self, stream: int) -> PRNGKeyArray:
         return jax.random.fold_in(jax.random.fold_in(self.key, self.pool.num_labelled), stream)
 
@@ -308,20 +301,6 @@ class _Study:
 
     def _learned(self, reason: str) -> Learned:
         return Learned(self.curve, self.pool, self.posterior, reason)
-
-
-def _training_data(method: AbstractMethod, pool: Pool, capacity: int) -> Any:
-    """The labelled rows; in a buffer for all that are to come if one program can serve all rounds.
-
-    While there are fewer rows than the method's batches have, batches are the largest power of two of them, so that few
-    sizes are compiled; the buffer has a power of two of rows, so that other studies use the same programs.
-    """
-    if not method.supports_dynamic_size or method.batch_size is None:
-        return pool.data
-    num = pool.num_labelled
-    size = method.batch_size if method.batch_size <= num else 1 << (num.bit_length() - 1)
-    capacity = max(_LEAST_CAPACITY, 1 << (capacity - 1).bit_length())
-    return GrowingMinibatches(pool.data, size, capacity)
 
 
 def _check_data(model: Model, pool: Pool, test: Any) -> Arrays | None:

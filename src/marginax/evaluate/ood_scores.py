@@ -3,7 +3,6 @@
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
@@ -12,7 +11,7 @@ from scipy import special
 from marginax.data.arrays import as_numeric
 from marginax.evaluate.out_of_distribution import AbstractOODScore
 from marginax.model.outcome import Outcome
-from marginax.nets.layers import layers_of, replace_layers
+from marginax.nets.layers import last_layer_inputs, layers_of
 from marginax.posterior import AbstractPosterior
 from marginax.predict import AbstractFunctions, DrawLoop
 from marginax.predict.loop import components
@@ -146,25 +145,7 @@ class _Features(AbstractFunctions):
     log_weights: np.ndarray | None = None
 
     def distribution(self, draw: PyTree, x: Array) -> Float[Array, "n f"]:
-        network = eqx.nn.inference_mode(self.model.network_of(draw))
-
-        def one(x: Array) -> Array:
-            heard: list[Array] = []
-            replace_layers(network, [_Listener(layer, heard) for layer in layers_of(network)])(x)
-            return heard[-1].ravel()
-
-        return jax.vmap(one)(x)
-
-
-class _Listener(eqx.Module):
-    """A layer that notes what comes in."""
-
-    layer: Any
-    heard: list[Array] = eqx.field(static=True)
-
-    def __call__(self, x: Array, *, key: Any = None) -> Array:
-        self.heard.append(x)
-        return self.layer(x)
+        return last_layer_inputs(eqx.nn.inference_mode(self.model.network_of(draw)), x)
 
 
 def _outcome(posterior: AbstractPosterior) -> Outcome:

@@ -13,8 +13,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from marginax.data import AbstractSource, Arrays, Batch, as_arrays
 from marginax.files import register
@@ -37,6 +38,7 @@ class GaussianProcess(AbstractModel):
     Args:
         x: inputs (n, p), or both as `Arrays`.
         y: targets (n,) or (n, d), which share a kernel.
+        present: which rows count, all by default; the others fill up, so that processes of growing data share programs.
 
     >>> x = jnp.linspace(-2, 2, 20)[:, None]
     >>> process = GaussianProcess(x, jnp.sin(x[:, 0]))
@@ -46,12 +48,16 @@ class GaussianProcess(AbstractModel):
     """
 
     data: Arrays
+    present: Bool[np.ndarray, " n"] | Bool[Array, " n"] | None = None
 
-    def __init__(self, x: Any, y: Any = None):
+    def __init__(self, x: Any, y: Any = None, *, present: Any = None):
         """Check the rows."""
         self.data = as_arrays(x if y is None else (x, y))
         if self.data.x.ndim != 2:
             raise ValueError(f"x must have shape (n, inputs), got {self.data.x.shape}")
+        self.present = None if present is None else np.asarray(present, bool)
+        if self.present is not None and self.present.shape != (self.data.num_examples,):
+            raise ValueError(f"present must have shape ({self.data.num_examples},), got {self.present.shape}")
 
     def init(self, source: AbstractSource | None) -> Params:
         """The medians of the prior."""
@@ -68,15 +74,18 @@ class GaussianProcess(AbstractModel):
     def log_likelihood(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, " b"]:
         """Log density of each row given those before it; their sum is the log marginal likelihood."""
         x, y = self._rows(batch.x, batch.y, params)
-        root = covariance_root(params, x)
+        root = covariance_root(params, x, self.present)
         away = solve_triangular(root, y, lower=True)
-        return jnp.sum(Normal(0.0, 1.0).log_prob(away) - jnp.log(jnp.diagonal(root))[:, None], axis=1)
+        each = jnp.sum(Normal(0.0, 1.0).log_prob(away) - jnp.log(jnp.diagonal(root))[:, None], axis=1)
+        return each if self.present is None else jnp.where(self.present, each, 0.0)
 
     def predictive(self, params: Params, x: Float[Array, "m p"], *, key: PRNGKeyArray | None = None) -> NormalOutputs:
         """The distribution at inputs, given the rows."""
         rows, y = self._rows(self.data.x, self.data.y, params)
-        root = covariance_root(params, rows)
+        root = covariance_root(params, rows, self.present)
         inverse = solve_triangular(root, jnp.eye(len(root), dtype=root.dtype), lower=True)
+        if self.present is not None:  # rows that only fill up say nothing about others
+            inverse = inverse * self.present
         return conditional(params, rows, inverse.T @ (inverse @ y), inverse, x)
 
     def check(self, source: AbstractSource) -> None:
@@ -92,7 +101,8 @@ class GaussianProcess(AbstractModel):
 
     def _rows(self, x: Any, y: Any, params: Params) -> tuple[Array, Array]:
         dtype = params["noise"].dtype
-        return jnp.asarray(x, dtype), jnp.asarray(y, dtype).reshape(len(x), -1)
+        y = jnp.asarray(y, dtype).reshape(len(x), -1)
+        return jnp.asarray(x, dtype), y if self.present is None else y * jnp.asarray(self.present)[:, None]
 
     def _medians(self, dtype: Any) -> Params:
         num = self.data.x.shape[1]
@@ -118,11 +128,18 @@ def kernel(params: Params, a: Float[Array, "n p"], b: Float[Array, "m p"]) -> Fl
     return smooth + jnp.exp(2.0 * params["slope"]) / a.shape[1] * (a @ b.T) + jnp.exp(2.0 * params["offset"])
 
 
-def covariance_root(params: Params, x: Float[Array, "n p"]) -> Float[Array, "n n"]:
-    """Cholesky factor of the covariance of the targets."""
+def covariance_root(
+    params: Params, x: Float[Array, "n p"], present: Bool[Array, " n"] | Bool[np.ndarray, " n"] | None = None
+) -> Float[Array, "n n"]:
+    """Cholesky factor of the covariance of the targets; that of rows that are not present is one of the identity."""
     covariance = kernel(params, x, x)
-    noise = jnp.exp(2.0 * params["noise"]) + _JITTER * jnp.mean(jnp.diagonal(covariance))
-    return jnp.linalg.cholesky(covariance + noise * jnp.eye(len(x), dtype=covariance.dtype))
+    if present is None:
+        noise = jnp.exp(2.0 * params["noise"]) + _JITTER * jnp.mean(jnp.diagonal(covariance))
+        return jnp.linalg.cholesky(covariance + noise * jnp.eye(len(x), dtype=covariance.dtype))
+    mask = jnp.asarray(present, covariance.dtype)
+    mean = jnp.sum(mask * jnp.diagonal(covariance)) / jnp.sum(mask)
+    noise = jnp.exp(2.0 * params["noise"]) + _JITTER * mean
+    return jnp.linalg.cholesky(covariance * mask[:, None] * mask + jnp.diag(jnp.where(mask > 0, noise, 1.0)))
 
 
 def conditional(

@@ -114,6 +114,33 @@ def _calls(network: Any, x_shape: tuple[int, ...], dtype: Any) -> list[list[tupl
     return calls
 
 
+class _Listener(eqx.Module):
+    """A layer that notes what comes in."""
+
+    layer: Any
+    heard: list[Array] = eqx.field(static=True)
+
+    def __call__(self, x: Array, *, key: Any = None) -> Array:
+        self.heard.append(x)
+        return self.layer(x)
+
+
+def last_layer_inputs(network: Any, xs: Array) -> Float[Array, "n f"]:
+    """What comes into the layer that is called last, for a batch: the features that outputs are linear in.
+
+    >>> net = eqx.nn.MLP(3, 2, width_size=8, depth=1, key=jax.random.key(0))
+    >>> last_layer_inputs(net, jnp.ones((4, 3))).shape
+    (4, 8)
+    """
+
+    def one(x: Array) -> Array:
+        heard: list[Array] = []
+        replace_layers(network, [_Listener(layer, heard) for layer in layers_of(network)])(x)
+        return heard[-1].ravel()
+
+    return jax.vmap(one)(xs)
+
+
 def layer_shapes(network: Any, x_shape: tuple[int, ...], dtype: Any) -> list[Shapes | None]:
     """Shapes of input and output of every layer for one example; None for a layer that is not called exactly once.
 

@@ -9,6 +9,7 @@ from marginax.plot.decisions import plot_group_coverage, plot_risk_coverage, plo
 from marginax.plot.label_errors import plot_annotators, plot_label_errors
 from marginax.plot.latents import latent_map
 from marginax.plot.learning import plot_learning_curves
+from marginax.plot.regret import plot_regret
 from marginax.plot.trajectories import plot_trajectories
 from marginax.plot.weights import plot_signal_to_noise, plot_weights
 
@@ -30,6 +31,7 @@ __all__ = [
     "plot_pareto",
     "plot_pit",
     "plot_rank",
+    "plot_regret",
     "plot_reliability",
     "plot_risk_coverage",
     "plot_set_sizes",

@@ -17,6 +17,7 @@ from marginax.testing.conjugate import (
     gamma_poisson,
 )
 from marginax.testing.drawings import invented_characters
+from marginax.testing.functions import TestFunction, ackley, branin, forrester, hartmann6
 from marginax.testing.linear import (
     LinearGaussian,
     correlated_normal,
@@ -57,9 +58,12 @@ __all__ = [
     "Logistic",
     "MomentScores",
     "TanhNetwork",
+    "TestFunction",
+    "ackley",
     "assert_moments_match",
     "assert_posterior_matches",
     "beta_binomial",
+    "branin",
     "check_batches",
     "check_log_density",
     "check_method",
@@ -68,11 +72,13 @@ __all__ = [
     "coordinates",
     "correlated_normal",
     "dirichlet_multinomial",
+    "forrester",
     "functions_and_fit",
     "gamma_poisson",
     "gaussian_mean",
     "gaussian_process_predictive",
     "gaussian_process_tasks",
+    "hartmann6",
     "invented_characters",
     "linear_layer",
     "linear_regression",
