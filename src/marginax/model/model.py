@@ -259,6 +259,9 @@ class Model(AbstractModel):
     def check(self, source: AbstractSource) -> None:
         x, y = source.examples(1)[:2]
         output_size = self.output_size(x.shape[1:], x.dtype)
+        outcome = self.likelihood.outcome(output_size)
+        if source.mixes_targets and outcome is not Outcome.REAL:
+            raise ValueError(f"data must not be mixed by Mixup for {type(self.likelihood).__name__}: y must be real")
         data = getattr(source, "data", None)
         self.likelihood.check(output_size, y if data is None else np.asarray(data.y))
         if data is not None:
@@ -267,7 +270,7 @@ class Model(AbstractModel):
                     "y has infinite values: for targets known only to lie between two bounds use CensoredGaussian()"
                 )
             warn_of_unit(np.asarray(data.x), "x", stacklevel=4)
-            if self.likelihood.outcome(output_size) is Outcome.REAL:
+            if outcome is Outcome.REAL:
                 warn_of_unit(np.asarray(data.y), "y", stacklevel=4)
 
     # ---- from and to the user
