@@ -14,7 +14,7 @@ from marginax.model import All, Density, GaussianProcess, LastLayer, Model, Path
 if TYPE_CHECKING:
     from marginax import curvature, infer, latent, posterior, predict
     from marginax.infer import LargestVariance, fit, resume, use_cores
-    from marginax.posterior import load
+    from marginax.posterior import augment, load
 
 __version__ = "0.1.0"
 
@@ -36,6 +36,7 @@ _ON_DEMAND = (
 )
 _FROM = {
     "LargestVariance": "infer",
+    "augment": "posterior",
     "fit": "infer",
     "load": "posterior",
     "resume": "infer",
@@ -64,6 +65,7 @@ __all__ = [
     "Model",
     "Paths",
     "Program",
+    "augment",
     "curvature",
     "data",
     "fit",
