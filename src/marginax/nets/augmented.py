@@ -125,6 +125,11 @@ class Augmented(eqx.Module):
             raise TypeError(f"average must be mx.nets.Logits() or Probabilities(), got {average!r}")
 
     @property
+    def num_averaged(self) -> int:
+        """Views of an input."""
+        return num_in_orbit(self.transforms) if self.num_views is None else self.num_views
+
+    @property
     def one_view(self) -> eqx.Module:
         """The network that every view goes through, with the same noise in its layers."""
         return self.network
@@ -166,10 +171,9 @@ class Augmented(eqx.Module):
         return eqx.tree_at(lambda net: net.network, self, reinitialise(self.network, key=key))
 
     def _inside(self, key: PRNGKeyArray | None) -> list[PRNGKeyArray | None]:
-        num = len(spread_uniforms(self.transforms, self.num_views))
         if key is None or not _is_random(self.network):
-            return [None] * num
-        return [derive(key, i, stream=_INSIDE) for i in range(num)]
+            return [None] * self.num_averaged
+        return [derive(key, i, stream=_INSIDE) for i in range(self.num_averaged)]
 
 
 def _is_random(network: Any) -> bool:
