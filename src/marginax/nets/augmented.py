@@ -96,6 +96,8 @@ class Augmented(eqx.Module):
         transforms: from `mx.data`, applied in turn.
         num_views: K; None for all members of a finite orbit.
         average: `Logits()` or `Probabilities()`.
+        fresh: whether a key draws views; if not, they are always the evenly spread ones, so that the log likelihood is
+            a function of the weights, without noise.
 
     >>> import marginax as mx
     >>> net = Augmented(mx.nets.MLP(3, (), 2, key=0), mx.data.Flip(), num_views=None)
@@ -108,9 +110,15 @@ class Augmented(eqx.Module):
     transforms: tuple[AbstractTransform, ...]
     num_views: int | None = eqx.field(static=True)
     average: AbstractAverage
+    fresh: bool = eqx.field(static=True)
 
     def __init__(
-        self, network: Any, transforms: Any, num_views: int | None = 8, average: AbstractAverage | None = None
+        self,
+        network: Any,
+        transforms: Any,
+        num_views: int | None = 8,
+        average: AbstractAverage | None = None,
+        fresh: bool = True,
     ):
         """Check that the pieces are what they should be."""
         self.network = as_network(network)
@@ -119,7 +127,7 @@ class Augmented(eqx.Module):
             num_in_orbit(self.transforms)
         elif isinstance(num_views, bool) or not isinstance(num_views, int) or num_views < 1:
             raise ValueError(f"num_views must be an int >= 1, or None for a finite orbit, got {num_views!r}")
-        self.num_views = num_views
+        self.num_views, self.fresh = num_views, bool(fresh)
         self.average = Logits() if average is None else average
         if not isinstance(self.average, AbstractAverage):
             raise TypeError(f"average must be mx.nets.Logits() or Probabilities(), got {average!r}")
@@ -159,7 +167,8 @@ class Augmented(eqx.Module):
             transform.check(x.shape)
         uniforms = spread_uniforms(self.transforms, self.num_views)
         noise = jax.random.key(0) if key is None else key
-        if key is None or self.num_views is None:
+        if key is None or self.num_views is None or not self.fresh:
+            noise = noise if self.fresh else jax.random.key(0)
             numbers, keys = jnp.asarray(uniforms), jax.vmap(lambda i: derive(noise, i))(np.arange(len(uniforms)))
         else:
             each = jax.vmap(lambda i: derive(noise, i))(np.arange(len(uniforms)))

@@ -1,6 +1,6 @@
 """`mx.augment`: a model, or a posterior that was fitted without, averaged over views of its inputs."""
 
-from typing import Any, overload
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,19 +13,14 @@ from marginax.posterior.posterior import AbstractPosterior
 _PREFIX = "network/"  # of the paths of weights: those of the network inside
 
 
-@overload
 def augment(
-    target: Model, transforms: Any, *, num_views: int | None = ..., average: AbstractAverage | None = ...
-) -> Model: ...
-
-
-@overload
-def augment(
-    target: AbstractPosterior, transforms: Any, *, num_views: int | None = ..., average: AbstractAverage | None = ...
-) -> AbstractPosterior: ...
-
-
-def augment(target: Any, transforms: Any, *, num_views: int | None = 8, average: AbstractAverage | None = None) -> Any:
+    target: Any,
+    transforms: Any,
+    *,
+    num_views: int | None = 8,
+    average: AbstractAverage | None = None,
+    fresh: bool = True,
+) -> Any:
     r"""The average over views, inside of the likelihood and in predictions.
 
     A model's log likelihood becomes $\log p(y \mid \mathrm{mean}_k f(T_k x))$ (logits) or $\log \mathrm{mean}_k
@@ -33,15 +28,17 @@ def augment(target: Any, transforms: Any, *, num_views: int | None = 8, average:
     temperature for its sake. Predictions average over views, too. A posterior that was fitted without is only given
     that (test-time augmentation).
 
-    Methods that train with noise (MAP, SGHMC, ensembles ...) draw fresh views for every example and step, which bounds
-    the log likelihood from below in expectation; those without (NUTS, VI, Laplace's curvature) and predictions take
-    `num_views` that are spread evenly. The cost is that of `num_views` times the examples; N stays what it is.
+    Training (MAP, ensembles, SWAG, that before Laplace and before samplers) draws fresh views for every example and
+    step, which bounds the log likelihood from below in expectation; samplers, VI, the curvature of Laplace and
+    predictions take `num_views` that are spread evenly, the same for all, and so does training with `fresh=False`: it
+    then ends at the mode of just this likelihood. The cost is that of `num_views` times the examples; N stays.
 
     Args:
         target: an `mx.Model`, or a posterior of one. Paths of its weights begin with `network/` afterwards.
         transforms: from `mx.data`, applied in turn: `Rotate(30.0)`, `[Flip(), Shift(2.0)]`.
         num_views: views of each input; None for all members of a finite orbit, of `Flip()` and `Rotations(degrees)`.
         average: `mx.nets.Logits()`, the default, or `mx.nets.Probabilities()` for one label.
+        fresh: whether training draws views at random.
 
     >>> import jax.numpy as jnp
     >>> import marginax as mx
@@ -53,20 +50,20 @@ def augment(target: Any, transforms: Any, *, num_views: int | None = 8, average:
     True
     """
     if isinstance(target, Model):
-        network = Augmented(target.network, transforms, num_views, average)
+        network = Augmented(target.network, transforms, num_views, average, fresh)
         return eqx.tree_at(lambda m: (m.network, m.prior), target, (network, _renamed(target.prior)))
     if not isinstance(target, AbstractPosterior) or not isinstance(target.model, Model):
         raise TypeError(f"target must be an mx.Model or a posterior of one, got {type(target).__name__}")
     if isinstance(target.model.network, Augmented):
         raise ValueError("target is augmented already, so that its predictions are averages over views")
-    model = augment(target.model, transforms, num_views=num_views, average=average)
+    model = augment(target.model, transforms, num_views=num_views, average=average, fresh=fresh)
     if target.spec is not None:
         model.check_average(model.output_size(target.spec.x_shape, float))
     structure = jax.tree.structure(model.network_weights)
 
     def inside(node: Any) -> Any:
         if isinstance(node, Model):
-            return augment(node, transforms, num_views=num_views, average=average)
+            return augment(node, transforms, num_views=num_views, average=average, fresh=fresh)
         if isinstance(node, Params):
             network = jax.tree.unflatten(structure, jax.tree.leaves(node.network))
             return Params(network, node.likelihood, {_PREFIX + path: hyper for path, hyper in node.prior.items()})

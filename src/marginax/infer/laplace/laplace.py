@@ -94,6 +94,12 @@ class Laplace(AbstractMethod):
             return self
         return eqx.tree_at(lambda m: m.training, self, None)
 
+    def prepare_model(self, model: AbstractModel) -> AbstractModel:
+        """The user's; an error where strengths are to be learned and there are none."""
+        if isinstance(self.tuning, Online) and self.tuning.strengths is not None:
+            check_strengths(model)
+        return model
+
     def cost(self, model: AbstractModel, data: Any) -> Cost:
         """Memory and time of the curvature for a model and data, before anything is computed or allocated.
 
@@ -114,8 +120,6 @@ class Laplace(AbstractMethod):
         sums = passes.start(model, params, batch, key=key)
         if self.tuning is not None:
             check_tunable(model, passes.plan(model, params, None).flags)
-        if isinstance(self.tuning, Online) and self.tuning.strengths is not None:
-            check_strengths(model)
         training = None
         if self.training is not None:
             training = training_memory(self._training.init(model, params, batch, key=key))

@@ -1,14 +1,15 @@
 r"""Strengths of augmentation chosen by evidence (van der Wilk et al., 2018; Immer et al., 2022).
 
-The evidence of a Laplace approximation prefers an invariance that the data have: with it, fewer directions of the weights
-are determined by the data for the same fit. Its derivative with respect to a strength $\eta$, at the mode, is a sum over
-examples,
+The evidence of a Laplace approximation prefers an invariance that the data have: with it, fewer directions of the
+weights are determined by the data for the same fit. Its derivative with respect to a strength $\eta$, at the mode, is a
+sum over examples,
 
 $\partial_\eta \Big[ \log p(D \mid \hat\theta, \eta) - \tfrac12 \mathrm{tr}\, \Sigma H(\eta) \Big]$
 
-with the covariance $\Sigma = (H + \Lambda)^{-1}$ held fixed, since $\partial \log\det(H + \Lambda) = \mathrm{tr}\,\Sigma\,
-\partial H$. The trace is that of the covariance of the outputs' columns, which every structure of the curvature has, so
-batches give unbiased gradients. As usual, how the mode itself depends on $\eta$ is left to the next round of training.
+with the covariance $\Sigma = (H + \Lambda)^{-1}$ held fixed, since
+$\partial \log\det(H + \Lambda) = \mathrm{tr}\,\Sigma\,\partial H$. The trace is that of the covariance of the outputs'
+columns, which every structure of the curvature has, so batches give unbiased gradients. As usual, how the mode itself
+depends on $\eta$ is left to the next round of training.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.core import Tracer
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax.curvature import AbstractCovariance, Point
@@ -64,13 +64,8 @@ class LearnedStrengths(eqx.Module):
 
     @classmethod
     def of(cls, model: Any, rule: Strengths) -> "LearnedStrengths":
-        """At the start; an error where there is nothing to learn."""
-        found = strengths_of(model)
-        if not found:
-            raise ValueError(
-                "strengths need a model whose transforms have some, such as mx.augment(model, mx.data.Rotate(10.0))"
-            )
-        logs = tuple(jnp.zeros(jnp.shape(value)) for value in found.values())
+        """At the start."""
+        logs = tuple(jnp.zeros(jnp.shape(value)) for value in strengths_of(model).values())
         return cls(logs, rule.optimiser.init(logs))
 
 
@@ -121,8 +116,12 @@ def current_model(model: Any, state: LaplaceState) -> Any:
 
 def check_strengths(model: AbstractModel) -> None:
     """Raise unless strengths are there and above zero, from where they can be multiplied."""
+    if not strengths_of(model):
+        raise ValueError(
+            "strengths need a model whose transforms have some, such as mx.augment(model, mx.data.Rotate(10.0))"
+        )
     for name, value in strengths_of(model).items():
-        if not isinstance(value, Tracer) and not np.all(np.asarray(value) > 0):
+        if not np.all(np.asarray(value) > 0):
             raise ValueError(f"{name} must be > 0 where it is learned, got {np.asarray(value).tolist()}")
 
 
