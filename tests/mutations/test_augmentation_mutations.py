@@ -46,7 +46,7 @@ def one_key_for_all_examples(self, xs, *, key=None):
 
 def no_views_without_a_key(self, x, *, key=None):
     """Augmentation forgotten at prediction."""
-    return x[None] if key is None else VIEWS(self, x, key=key)
+    return jnp.stack([x] * self.num_averaged) if key is None else VIEWS(self, x, key=key)
 
 
 def mean_of_log_probabilities(self, outputs):
