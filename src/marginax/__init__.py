@@ -14,7 +14,7 @@ from marginax.model import All, Density, GaussianProcess, LastLayer, Model, Path
 if TYPE_CHECKING:
     from marginax import curvature, infer, latent, meta, posterior, predict
     from marginax.infer import LargestVariance, fit, resume, use_cores
-    from marginax.posterior import load
+    from marginax.posterior import augment, load
 
 __version__ = "0.1.0"
 
@@ -37,6 +37,7 @@ _ON_DEMAND = (
 )
 _FROM = {
     "LargestVariance": "infer",
+    "augment": "posterior",
     "fit": "infer",
     "load": "posterior",
     "resume": "infer",
@@ -65,6 +66,7 @@ __all__ = [
     "Model",
     "Paths",
     "Program",
+    "augment",
     "curvature",
     "data",
     "fit",

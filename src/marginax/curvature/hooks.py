@@ -199,6 +199,7 @@ def pull_back(
     keys = None if key is None else jax.random.split(key, x.shape[0])
     output, inputs, by_site, free = jax.vmap(one)(x, y, keys)
     jacobian: list[Any] = []
+    num_views: int = getattr(network, "num_averaged", 1)  # of a network that is averaged over views of its input
     num, width = x.shape[0], (by_site or free)[0].shape[1]
     for i, leaf in enumerate(plan.leaves):
         if not leaf.selected:
@@ -207,7 +208,7 @@ def pull_back(
             jacobian.append(Plain(free[plain.index(i)].reshape(num, width, leaf.size)))
         else:
             at = sites.index(leaf.site)
-            jacobian.append(Outer(by_site[at], None if leaf.is_bias else inputs[at], leaf.site))
+            jacobian.append(Outer(by_site[at], None if leaf.is_bias else inputs[at], leaf.site, num_views))
     if plan.num_rest:
         jacobian.append(Zero(plan.num_rest, (num, width)))
     return output, tuple(jacobian)

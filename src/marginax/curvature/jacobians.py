@@ -51,11 +51,13 @@ class Outer(AbstractJacobian):
         columns: g.
         inputs: a, or None.
         site: number of the layer: a weight and its bias share their columns.
+        num_views: of the input, over which the network is averaged: t runs over views first, then over places.
     """
 
     columns: Float[Array, "n m t o"]
     inputs: Float[Array, "n t i"] | None
     site: int = eqx.field(static=True)
+    num_views: int = eqx.field(static=True, default=1)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -76,11 +78,23 @@ class Outer(AbstractJacobian):
         return self.columns.shape[2] > 1
 
     def weighted(self, weights: Float[Array, " n"]) -> "Outer":
-        return Outer(self.columns * jnp.sqrt(weights)[:, None, None, None], self.inputs, self.site)
+        return Outer(self.columns * jnp.sqrt(weights)[:, None, None, None], self.inputs, self.site, self.num_views)
+
+    def over_views(self) -> "Outer":
+        """As if all views had the mean input: exact where they are alike."""
+        if self.num_views == 1:
+            return self
+        n, m, t, o = self.columns.shape
+        columns = self.columns.reshape(n, m, self.num_views, -1, o).sum(2)
+        inputs = self.inputs
+        if inputs is not None:
+            inputs = inputs.reshape(n, self.num_views, t // self.num_views, -1).mean(1)
+        return Outer(columns, inputs, self.site)
 
     def rotated(self, left: Float[Array, "o o"], right: Float[Array, "i i"]) -> "Outer":
         """In another orthogonal basis of outputs and inputs."""
-        return Outer(self.columns @ left, None if self.inputs is None else self.inputs @ right, self.site)
+        inputs = None if self.inputs is None else self.inputs @ right
+        return Outer(self.columns @ left, inputs, self.site, self.num_views)
 
     def dense(self) -> Float[Array, "n m size"]:
         if self.inputs is None:

@@ -33,7 +33,8 @@ class FactorSums(eqx.Module):
 class Kronecker(AbstractStructure):
     r"""Kronecker factors (KFAC; Martens & Grosse, 2015): $\frac1N \sum a a^\top \otimes \sum g g^\top$ per weight.
 
-    A weight that is used in several places counts each of them as an example (Eschenhagen et al., 2023: "expand"). A
+    A weight that is used in several places counts each of them as an example (Eschenhagen et al., 2023: "expand"), but
+    over views of an input that a network is averaged over, columns are summed and inputs averaged first ("reduce"). A
     bias is a weight whose input is 1; weights that are in no linear layer or convolution keep their diagonal.
     """
 
@@ -62,6 +63,7 @@ class Kronecker(AbstractStructure):
             if not isinstance(leaf, Outer):
                 plain[i] = plain[i] + leaf.squares()
                 continue
+            leaf = leaf.over_views()
             if leaf.site not in done:
                 done.add(leaf.site)
                 outputs[leaf.site] = outputs[leaf.site] + second_moment(leaf.columns)

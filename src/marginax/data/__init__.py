@@ -1,6 +1,7 @@
 """Data: arrays in memory, batches as pure functions of step and key, files larger than memory, real data sets."""
 
 from marginax.data.arrays import Arrays, DataSpec, Rows, as_arrays, standardise
+from marginax.data.augmented import AugmentedSource, Mixup, augment
 from marginax.data.bandits import load_bandit
 from marginax.data.crowds import CrowdData, as_answers, load_crowd, majority_vote
 from marginax.data.datasets import (
@@ -19,25 +20,48 @@ from marginax.data.molecules import SelfiesTokenizer, canonical_smiles, load_qm9
 from marginax.data.scaling import Scaling, moments_of, warn_of_far_values
 from marginax.data.sources import AbstractSource, Batch, FullBatch, Minibatches, as_source
 from marginax.data.tables import Table, read_table
+from marginax.data.transforms import (
+    AbstractTransform,
+    Flip,
+    GaussianNoise,
+    Jitter,
+    RandomCrop,
+    Rotate,
+    Rotations,
+    Shift,
+    TimeShift,
+)
 
 __all__ = [
     "MISSING",
     "AbstractSource",
+    "AbstractTransform",
     "Arrays",
+    "AugmentedSource",
     "Batch",
     "CrowdData",
     "DataSpec",
+    "Flip",
     "FullBatch",
+    "GaussianNoise",
     "GrowingMinibatches",
+    "Jitter",
     "MappedFiles",
     "Minibatches",
+    "Mixup",
+    "RandomCrop",
+    "Rotate",
+    "Rotations",
     "Rows",
     "Scaling",
     "SelfiesTokenizer",
+    "Shift",
     "Table",
+    "TimeShift",
     "as_answers",
     "as_arrays",
     "as_source",
+    "augment",
     "canonical_smiles",
     "load_bandit",
     "load_binarized_mnist",

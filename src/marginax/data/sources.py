@@ -80,6 +80,8 @@ class AbstractSource(eqx.Module):
     """A stream of batches. `on_host` sources are read by the driver between chunks instead of inside them."""
 
     on_host: ClassVar[bool]
+    is_noisy: ClassVar[bool] = False  # whether an example is another one at every step
+    mixes_targets: ClassVar[bool] = False  # whether targets are averages of those of several examples
     if TYPE_CHECKING:
 
         @property

@@ -20,6 +20,7 @@ from marginax.infer.hooks import TimeLimit as TimeLimit
 from marginax.infer.hooks import Verdict as Verdict
 from marginax.infer.laplace.laplace import Laplace as Laplace
 from marginax.infer.laplace.online import Online as Online
+from marginax.infer.laplace.strengths import Strengths as Strengths
 from marginax.infer.laplace.tuning import Evidence as Evidence
 from marginax.infer.laplace.tuning import HeldOut as HeldOut
 from marginax.infer.laplace.tuning import PerLayer as PerLayer

@@ -116,6 +116,11 @@ def fit(
             f"data must come as one full batch for {type(method).__name__}, "
             f"got batches of {source.batch_size}: pass (x, y)"
         )
+    if method.needs_full_batch and source.is_noisy:
+        raise ValueError(
+            f"data must be the same at every step for {type(method).__name__}, got augmented data: augment the "
+            "likelihood, mx.augment(model, transforms), and pass (x, y)"
+        )
     if isinstance(source, GrowingMinibatches) and not method.supports_dynamic_size:
         raise ValueError(
             f"data must have a fixed size for {type(method).__name__}, got GrowingMinibatches: pass (x, y)"

@@ -18,7 +18,17 @@ from marginax.model.likelihoods import AbstractLikelihood
 from marginax.model.outcome import Outcome
 from marginax.model.priors import AbstractPrior, Leaf, default_prior
 from marginax.model.subset import AbstractSubset, All
-from marginax.nets import AbstractNoise, Perturbed, as_network, call_batched, fan_in, is_weight, reinitialise, takes_key
+from marginax.nets import (
+    AbstractAverage,
+    AbstractNoise,
+    Perturbed,
+    as_network,
+    call_batched,
+    fan_in,
+    is_weight,
+    reinitialise,
+    takes_key,
+)
 from marginax.nets.adapters import network_at
 
 _LIKELIHOOD_STREAM = 101  # of keys for draws within a likelihood, apart from those for the network's own noise
@@ -256,9 +266,23 @@ class Model(AbstractModel):
             )
         return output.shape[1]
 
+    def check_average(self, output_size: int) -> None:
+        """Raise if a network that is averaged over views averages what the likelihood has not."""
+        average, likelihood = getattr(self.network, "average", None), self.likelihood
+        is_class = likelihood.has_logits and likelihood.outcome(output_size) is Outcome.CLASS
+        if isinstance(average, AbstractAverage) and average.needs_logits and not is_class:
+            raise ValueError(
+                f"average must be mx.nets.Logits() for {type(likelihood).__name__} with {output_size} outputs: "
+                "Probabilities() averages those of the classes of one label"
+            )
+
     def check(self, source: AbstractSource) -> None:
         x, y = source.examples(1)[:2]
         output_size = self.output_size(x.shape[1:], x.dtype)
+        self.check_average(output_size)
+        outcome = self.likelihood.outcome(output_size)
+        if source.mixes_targets and outcome is not Outcome.REAL:
+            raise ValueError(f"data must not be mixed by Mixup for {type(self.likelihood).__name__}: y must be real")
         data = getattr(source, "data", None)
         self.likelihood.check(output_size, y if data is None else np.asarray(data.y))
         if data is not None:
@@ -268,7 +292,7 @@ class Model(AbstractModel):
                     "y has infinite values: for targets known only to lie between two bounds use CensoredGaussian()"
                 )
             warn_of_unit(np.asarray(data.x), "x", stacklevel=4)
-            if self.likelihood.outcome(output_size) is Outcome.REAL:
+            if outcome is Outcome.REAL:
                 warn_of_unit(np.asarray(data.y), "y", stacklevel=4)
 
     # ---- from and to the user

@@ -2,6 +2,7 @@
 
 from marginax._kernels.examples_last import call_batched
 from marginax.nets.adapters import Function, as_network, fan_in, is_weight, reinitialise, takes_key
+from marginax.nets.augmented import AbstractAverage, Augmented, Logits, Probabilities
 from marginax.nets.conv_coders import ConvDecoder, ConvEncoder
 from marginax.nets.convolution import Conv2d, avg_pool2d, conv2d, max_pool2d
 from marginax.nets.initialisers import Initialiser, glorot, he, lecun
@@ -39,8 +40,10 @@ __all__ = [
     "GRU",
     "LSTM",
     "MLP",
+    "AbstractAverage",
     "AbstractNoise",
     "AbstractRecurrent",
+    "Augmented",
     "ConcreteFactor",
     "Conv2d",
     "ConvDecoder",
@@ -55,8 +58,10 @@ __all__ = [
     "LayerKind",
     "LeNet",
     "LocalNormal",
+    "Logits",
     "Perturbed",
     "Pointwise",
+    "Probabilities",
     "SequenceInput",
     "Transformer",
     "UNet",

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from marginax._kernels.random import normal
+from marginax.data.transforms import AbstractTransform
 from marginax.files import register
 
 
@@ -70,13 +71,14 @@ def is_weight(network: PyTree) -> PyTree:
     >>> is_weight({"weight": jnp.ones(2), "statistics": FixedState(jnp.ones(2)), "size": 3})
     {'size': False, 'statistics': FixedState(tree=False), 'weight': True}
     """
+    fixed = FixedState | AbstractTransform  # strengths of transforms are no weights
 
     def mark(node: Any) -> Any:
-        if isinstance(node, FixedState):
+        if isinstance(node, fixed):
             return jax.tree.map(lambda _: False, node)
         return eqx.is_inexact_array(node)
 
-    return jax.tree.map(mark, network, is_leaf=lambda node: isinstance(node, FixedState))
+    return jax.tree.map(mark, network, is_leaf=lambda node: isinstance(node, fixed))
 
 
 class FlaxNetwork(eqx.Module):

@@ -147,17 +147,18 @@ def layer_shapes(network: Any, x_shape: tuple[int, ...], dtype: Any) -> list[Sha
     >>> layer_shapes(eqx.nn.MLP(3, 2, width_size=8, depth=1, key=jax.random.key(0)), (3,), float)
     [((3,), (8,)), ((8,), (2,))]
     """
-    return [heard[0][0] if len(heard) == 1 else None for heard in _calls(network, x_shape, dtype)]
+    one = getattr(network, "one_view", network)  # of a network that is averaged over views: they share their noise
+    return [heard[0][0] if len(heard) == 1 else None for heard in _calls(one, x_shape, dtype)]
 
 
 def layers_in_loops(network: Any, x_shape: tuple[int, ...], dtype: Any) -> list[bool]:
-    """Which layers are called inside a loop or a map of the network, where one call stands for many.
+    """Which layers are called inside a loop or a map of the network, where one call stands for many, or several times.
 
     >>> layer = eqx.nn.Linear(3, 2, key=jax.random.key(0))
     >>> layers_in_loops(eqx.nn.Lambda(layer), (3,), float)
     [False]
     """
-    return [not all(here for _, here in heard) for heard in _calls(network, x_shape, dtype)]
+    return [len(heard) > 1 or not all(here for _, here in heard) for heard in _calls(network, x_shape, dtype)]
 
 
 # ---- the kinds that are known from the start

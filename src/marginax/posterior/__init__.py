@@ -1,5 +1,6 @@
 """Posteriors: distributions over networks, their files, and their export."""
 
+from marginax.posterior.augmentation import augment
 from marginax.posterior.conjugate import Conjugate
 from marginax.posterior.draws import Draws
 from marginax.posterior.flow import AutoregressiveFlow, Transformed
@@ -30,6 +31,7 @@ __all__ = [
     "Stochastic",
     "Summary",
     "Transformed",
+    "augment",
     "describe",
     "load",
 ]

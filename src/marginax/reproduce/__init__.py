@@ -11,6 +11,7 @@ from marginax.reproduce.experiment import Experiment, Record, Row, Workbench, re
 __all__ = ["Experiment", "Record", "Row", "Workbench", "experiment", "names", "reproduce"]
 
 _EXPERIMENTS = {
+    "augmentation": "marginax.reproduce.augmentation",
     "bandits": "marginax.reproduce.bandits",
     "bayes-opt": "marginax.reproduce.bayes_opt",
     "blundell-regression": "marginax.reproduce.blundell_regression",

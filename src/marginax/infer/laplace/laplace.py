@@ -19,8 +19,9 @@ from marginax._compilation import compiled
 from marginax.curvature import GGN, AbstractKind, AbstractStructure, Cost, Dense, Kronecker
 from marginax.data import Batch, as_source
 from marginax.infer.catalogue import register_method
-from marginax.infer.laplace.online import Online, OnlineTraining, Tune
+from marginax.infer.laplace.online import Online, OnlineTraining, Tune, under_current_prior
 from marginax.infer.laplace.passes import LaplaceState, Passes
+from marginax.infer.laplace.strengths import AtStrengths, ClimbEvidence, check_strengths, with_strengths
 from marginax.infer.laplace.tuning import Evidence, check_tunable, with_factors
 from marginax.infer.map import MAP
 from marginax.infer.method import AbstractMethod, Infos, Phase
@@ -93,6 +94,12 @@ class Laplace(AbstractMethod):
             return self
         return eqx.tree_at(lambda m: m.training, self, None)
 
+    def prepare_model(self, model: AbstractModel) -> AbstractModel:
+        """The user's; an error where strengths are to be learned and there are none."""
+        if isinstance(self.tuning, Online) and self.tuning.strengths is not None:
+            check_strengths(model)
+        return model
+
     def cost(self, model: AbstractModel, data: Any) -> Cost:
         """Memory and time of the curvature for a model and data, before anything is computed or allocated.
 
@@ -129,12 +136,17 @@ class Laplace(AbstractMethod):
         train = begin_by_training(self._training, num_examples, batch_size)
         if not isinstance(self.tuning, Online):
             return (train, *passes)
-        tune = Phase("tune", 1, Tune(self._passes, self.tuning).step)
+        tune = (Phase("tune", 1, Tune(self._passes, self.tuning).step),)
+        rule = self.tuning.strengths
+        if rule is not None:
+            passes = tuple(replace(phase, step=AtStrengths(phase.step).step) for phase in passes)
+            climb = ClimbEvidence(self._passes, rule, under_current_prior)
+            tune = (Phase("strengths", num_steps * rule.num_epochs, climb.step), *tune)
         shares = self.tuning.shares(train.num_steps, num_steps)
         phases: tuple[Phase, ...] = ()
         for i, share in enumerate(shares):
             last = i + 1 == len(shares)
-            part = (replace(train, num_steps=share), *passes, *(() if last else (tune,)))
+            part = (replace(train, num_steps=share), *passes, *(() if last else tune))
             phases += tuple(replace(phase, name=f"{phase.name} ({i + 1})") for phase in part)
         return phases
 
@@ -149,7 +161,8 @@ class Laplace(AbstractMethod):
 
     def _normal(self, model: AbstractModel, state: LaplaceState) -> Gaussian:
         if isinstance(self.tuning, Online):
-            model = with_factors(model, state.training[1].log_factors)
+            extra = state.training[1]
+            model = with_strengths(with_factors(model, extra.log_factors), extra.strengths)
         mode, covariance = _finish(self._passes, model, state)
         if not bool(jnp.all(covariance.variances() >= 0)):
             raise ValueError(
@@ -166,7 +179,9 @@ class Laplace(AbstractMethod):
     @property
     def _training(self) -> MAP | OnlineTraining:
         assert self.training is not None
-        return OnlineTraining.of(self.training) if isinstance(self.tuning, Online) else self.training
+        if not isinstance(self.tuning, Online):
+            return self.training
+        return OnlineTraining.of(self.training, self.tuning.strengths)
 
 
 @compiled

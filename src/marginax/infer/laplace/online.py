@@ -1,4 +1,4 @@
-"""Training in turn with the choice of the prior by evidence (Immer et al., 2021)."""
+"""Training in turn with the choice of the prior, and of augmentation, by evidence (Immer et al., 2021, 2022)."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from marginax.data import Batch
 from marginax.files import register
 from marginax.infer.laplace.passes import LaplaceInfo, LaplaceState, Passes, restarted
+from marginax.infer.laplace.strengths import LearnedStrengths, Strengths, with_strengths
 from marginax.infer.laplace.tuning import Evidence, rescale_noise, with_factors
 from marginax.infer.map import MAP
 from marginax.infer.method import check_count
@@ -23,15 +24,19 @@ class Online(eqx.Module):
     Args:
         num_rounds: how often.
         rule: what shares a factor, and how it is found.
+        strengths: how strengths of the augmentation of a model (see `mx.augment`) are learned; None to keep them.
     """
 
     num_rounds: int = 5
     rule: Evidence = eqx.field(default_factory=Evidence)
+    strengths: Strengths | None = None
 
     def __check_init__(self):
         check_count("num_rounds", self.num_rounds)
         if not isinstance(self.rule, Evidence):
             raise TypeError(f"rule must be mx.infer.Evidence(...), got {self.rule!r}")
+        if not isinstance(self.strengths, Strengths | None):
+            raise TypeError(f"strengths must be mx.infer.Strengths(...) or None, got {self.strengths!r}")
 
     def shares(self, num_steps: int, epoch: int) -> list[int]:
         """Steps of training before each choice, and after the last: half of them before the first; whole epochs.
@@ -44,14 +49,18 @@ class Online(eqx.Module):
 
 
 class CurrentPrior(eqx.Module):
-    """The prior as it is now: logs of factors by leaf, and whether the noise is still learned with the weights."""
+    """The prior as it is now: logs of factors by leaf, and whether the noise is still learned with the weights.
+
+    And strengths of augmentation, where they are learned.
+    """
 
     log_factors: Float[Array, " leaves"]
     learns_noise: Float[Array, ""]
+    strengths: LearnedStrengths | None = None
 
     def tuned(self, more: Float[Array, " leaves"]) -> "CurrentPrior":
         """Other factors; from now on the noise is chosen by evidence too."""
-        return CurrentPrior(self.log_factors + more, jnp.zeros_like(self.learns_noise))
+        return CurrentPrior(self.log_factors + more, jnp.zeros_like(self.learns_noise), self.strengths)
 
 
 @register("method/online_training")
@@ -61,19 +70,21 @@ class OnlineTraining(AbstractTraining):
     num_epochs: int | None = None
     batch_size: int | None = 128
     optimiser: AbstractOptimiser = eqx.field(default_factory=Adam)
+    strengths: Strengths | None = None
 
     @classmethod
-    def of(cls, training: MAP) -> "OnlineTraining":
+    def of(cls, training: MAP, strengths: Strengths | None = None) -> "OnlineTraining":
         """As this one."""
-        return cls(training.num_epochs, training.batch_size, training.optimiser)
+        return cls(training.num_epochs, training.batch_size, training.optimiser, strengths)
 
     def extra(self, model: Model, params: Params, *, key: PRNGKeyArray) -> CurrentPrior:
-        return CurrentPrior(jnp.zeros(len(model.leaves)), jnp.ones(()))
+        learned = None if self.strengths is None else LearnedStrengths.of(model, self.strengths)
+        return CurrentPrior(jnp.zeros(len(model.leaves)), jnp.ones(()), learned)
 
     def objective(
         self, model: Model, params: Params, batch: Batch, extra: CurrentPrior, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        model = with_factors(model, extra.log_factors)
+        model = with_strengths(with_factors(model, extra.log_factors), extra.strengths)
         unknowns = {
             name: extra.learns_noise * value + stop_gradient((1 - extra.learns_noise) * value)
             for name, value in params.likelihood.items()
@@ -99,3 +110,8 @@ class Tune(eqx.Module):
         new = eqx.tree_at(lambda s: (s.params, s.training), state, (params, training))
         sums = self.passes.start(model, params, batch, key=key)
         return restarted(new, sums, jnp.zeros_like(state.num_passes))
+
+
+def under_current_prior(model: Model, state: LaplaceState) -> Model:
+    """The model under the prior of a state."""
+    return with_factors(model, state.training[1].log_factors)
