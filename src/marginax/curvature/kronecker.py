@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -36,6 +36,8 @@ class Kronecker(AbstractStructure):
     A weight that is used in several places counts each of them as an example (Eschenhagen et al., 2023: "expand"). A
     bias is a weight whose input is 1; weights that are in no linear layer or convolution keep their diagonal.
     """
+
+    averages_prior: ClassVar[bool] = True
 
     @property
     def needs_layers(self) -> bool:
@@ -109,6 +111,8 @@ class EKFAC(AbstractStructure):
 
     A second pass over the data finds the diagonal of the curvature in the eigenbasis of the factors.
     """
+
+    averages_prior: ClassVar[bool] = True
 
     @property
     def needs_layers(self) -> bool:
