@@ -11,7 +11,6 @@ from marginax.reproduce.experiment import Experiment, Record, Row, Workbench, re
 __all__ = ["Experiment", "Record", "Row", "Workbench", "experiment", "names", "reproduce"]
 
 _EXPERIMENTS = {
-    "continual": "marginax.reproduce.continual",
     "digits": "marginax.reproduce.digits",
     "molecules": "marginax.reproduce.molecules",
     "one-shot": "marginax.reproduce.one_shot",
