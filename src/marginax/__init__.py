@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from marginax import data, nets
 from marginax._extras import require
 from marginax.files import register, register_function, register_on_demand
-from marginax.model import All, Density, GaussianProcess, LastLayer, Model, Paths, Program, likelihoods, priors
+from marginax.model import All, Density, GaussianProcess, LastLayer, Model, Paths, Program, likelihoods
 
 if TYPE_CHECKING:
-    from marginax import curvature, infer, latent, meta, posterior, predict
+    from marginax import curvature, infer, latent, meta, posterior, predict, priors
     from marginax.infer import LargestVariance, fit, resume, use_cores
     from marginax.posterior import augment, load
 
@@ -21,6 +21,7 @@ __version__ = "0.1.0"
 # They define hundreds of classes, or bring SciPy and friends, so they wait until somebody asks.
 _ON_DEMAND = (
     "calibrate",
+    "continual",
     "curvature",
     "decide",
     "estimators",
@@ -31,6 +32,7 @@ _ON_DEMAND = (
     "plot",
     "posterior",
     "predict",
+    "priors",
     "report",
     "reproduce",
     "testing",
@@ -45,7 +47,7 @@ _FROM = {
 }
 
 
-for _name in ("estimators", "meta", "latent", "decide", "calibrate", "evaluate", "infer"):
+for _name in ("estimators", "meta", "latent", "continual", "decide", "calibrate", "evaluate", "infer"):
     register_on_demand(lambda name=_name: require(f"marginax.{name}"))
 
 

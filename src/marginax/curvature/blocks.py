@@ -60,6 +60,15 @@ class BlockCovariance(AbstractCovariance):
     def variances(self) -> Float[Array, " size"]:
         return jnp.concatenate([block.variances() for block in self.blocks])
 
+    def leading(self, num: int) -> AbstractCovariance:
+        """Whole blocks, and the beginning of one."""
+        kept, left = [], num
+        for block in self.blocks:
+            if left:
+                kept.append(block.leading(min(left, block.size)))
+                left -= kept[-1].size
+        return kept[0] if len(kept) == 1 else BlockCovariance(tuple(kept))
+
     def keep(self, kept: Bool[Array, " size"]) -> "BlockCovariance":
         pairs = zip(self.blocks, _split(kept, self.blocks), strict=True)
         return BlockCovariance(tuple(block.keep(part) for block, part in pairs))
@@ -103,6 +112,9 @@ class FixedCovariance(AbstractCovariance):
     def variances(self) -> Float[Array, " size"]:
         return jnp.zeros(self.num)
 
+    def leading(self, num: int) -> "FixedCovariance":
+        return FixedCovariance(num)
+
     def keep(self, kept: Bool[Array, " size"]) -> "FixedCovariance":
         return self
 
@@ -141,6 +153,12 @@ class SubsetCovariance(AbstractCovariance):
 
     def variances(self) -> Float[Array, " size"]:
         return jnp.zeros(self.num).at[self.index].set(self.covariance.variances())
+
+    def leading(self, num: int) -> "SubsetCovariance":
+        """Where all that is random comes first."""
+        if bool(jnp.any(self.index >= num)):
+            raise ValueError(f"SubsetCovariance has random parameters after the first {num}")
+        return SubsetCovariance(self.covariance, self.index, num)
 
     def keep(self, kept: Bool[Array, " size"]) -> "SubsetCovariance":
         return SubsetCovariance(self.covariance.keep(kept[self.index]), self.index, self.num)

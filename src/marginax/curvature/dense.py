@@ -1,6 +1,7 @@
 """Whole matrices: of all weights, or of those of each layer."""
 
 from itertools import accumulate
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -20,6 +21,8 @@ from marginax.files import register
 @register("structure/dense")
 class Dense(AbstractStructure):
     """All of it: exact, and quadratic in the number of weights."""
+
+    takes_any_prior: ClassVar[bool] = True
 
     def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> Array:
         return _empty_gram(plan, tuple(range(len(plan.selected))), extent)
@@ -83,7 +86,10 @@ class DenseCurvature(AbstractCurvature):
 
         Rows and columns are scaled to a diagonal of ones first, which costs nothing and keeps digits.
         """
-        total = self.matrix + jnp.diag(precision)
+        return self.covariance_with(jnp.diag(precision))
+
+    def covariance_with(self, precision: Float[Array, "size size"]) -> "DenseCovariance":
+        total = self.matrix + precision
         scale = jnp.diag(total) ** -0.5
         reverse = jnp.linalg.cholesky((scale[:, None] * total * scale)[::-1, ::-1])[::-1, ::-1]
         return DenseCovariance(scale[:, None] * inverse_of_triangle(reverse.T))
@@ -114,6 +120,9 @@ class DenseCovariance(AbstractCovariance):
 
     def variances(self) -> Float[Array, " size"]:
         return jnp.sum(self.cholesky**2, axis=1)
+
+    def leading(self, num: int) -> "DenseCovariance":
+        return DenseCovariance(self.cholesky[:num, :num])
 
     def spread(self, jacobian: Jacobian) -> Float[Array, "n m m"]:
         """Rows through the factor; those of a single layer are never written out."""

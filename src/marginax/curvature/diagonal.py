@@ -143,6 +143,9 @@ class DiagonalCovariance(AbstractCovariance):
     def variances(self) -> Float[Array, " size"]:
         return self.scale**2
 
+    def leading(self, num: int) -> "DiagonalCovariance":
+        return DiagonalCovariance(self.scale[:num])
+
     def keep(self, kept: Bool[Array, " size"]) -> "DiagonalCovariance":
         return DiagonalCovariance(jnp.where(kept, self.scale, 0.0))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -37,6 +37,8 @@ class Kronecker(AbstractStructure):
     over views of an input that a network is averaged over, columns are summed and inputs averaged first ("reduce"). A
     bias is a weight whose input is 1; weights that are in no linear layer or convolution keep their diagonal.
     """
+
+    averages_prior: ClassVar[bool] = True
 
     @property
     def needs_layers(self) -> bool:
@@ -111,6 +113,8 @@ class EKFAC(AbstractStructure):
 
     A second pass over the data finds the diagonal of the curvature in the eigenbasis of the factors.
     """
+
+    averages_prior: ClassVar[bool] = True
 
     @property
     def needs_layers(self) -> bool:

@@ -220,6 +220,9 @@ class LowRankCovariance(AbstractCovariance):
     def variances(self) -> Float[Array, " size"]:
         return self.scale**2 + jnp.sum(self.factor**2, axis=1)
 
+    def leading(self, num: int) -> "LowRankCovariance":
+        return LowRankCovariance(self.scale[:num], self.factor[:num])
+
     def keep(self, kept: Bool[Array, " size"]) -> "LowRankCovariance":
         return LowRankCovariance(jnp.where(kept, self.scale, 0.0), jnp.where(kept[:, None], self.factor, 0.0))
 

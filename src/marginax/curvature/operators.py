@@ -54,6 +54,12 @@ class AbstractCovariance(eqx.Module):
         """The same for the parameters that are kept; the others stay at their mean, and weigh nothing."""
         return KeptCovariance(self, kept)
 
+    def leading(self, num: int) -> "AbstractCovariance":
+        """That of the first parameters alone, whatever the others are."""
+        if num == self.size:
+            return self
+        raise ValueError(f"{type(self).__name__} cannot be cut after {num} of its {self.size} parameters")
+
 
 class AbstractCurvature(eqx.Module):
     """The curvature of the negative log likelihood over some of the weights."""
@@ -66,6 +72,10 @@ class AbstractCurvature(eqx.Module):
     @abc.abstractmethod
     def covariance(self, precision: Float[Array, " size"]) -> AbstractCovariance:
         """Inverse of the matrix plus a diagonal one, the precision of the prior."""
+
+    def covariance_with(self, precision: Float[Array, "size size"]) -> AbstractCovariance:
+        """Inverse of the matrix plus any other, for structures that can hold it."""
+        raise ValueError(f"{type(self).__name__} cannot hold a prior whose weights depend on each other: use Dense()")
 
     @abc.abstractmethod
     def scaled(self, factor: Float[Array, ""]) -> "AbstractCurvature":

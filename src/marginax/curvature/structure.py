@@ -7,7 +7,7 @@ $\sum_{nm} (\sum_t g_{nmt} \otimes a_{nt})(\cdot)^\top$; the structures differ i
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, Int, PRNGKeyArray
@@ -34,6 +34,12 @@ class Extent:
 
 class AbstractStructure(eqx.Module):
     """Sums over the data, in one or more passes, then a curvature."""
+
+    takes_any_prior: ClassVar[bool] = False
+    """Whether a prior whose weights depend on each other can be added to it."""
+
+    averages_prior: ClassVar[bool] = False
+    """Whether of the precisions of a leaf it can take in their mean alone."""
 
     @abc.abstractmethod
     def empty(self, plan: Plan, extent: Extent, *, key: PRNGKeyArray) -> Any:

@@ -376,6 +376,7 @@ class Run:
             finished=finished,
             phases=tuple(infos),
             rows=self.model.probe_rows(self.source),
+            configuration=self.method,
         )
         posterior = self.method.posterior(self.model, states, draws, infos)
         posterior = eqx.tree_at(

@@ -14,7 +14,6 @@ from typing import ClassVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from marginax.data import Batch
@@ -104,10 +103,11 @@ class AnchoredEnsemble(AbstractTraining):
     def objective(
         self, model: Model, params: Params, batch: Batch, extra: Anchor, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        """The member's own log posterior: its targets are noisy, its prior is centred at its anchor."""
+        """The member's own log posterior: its targets are noisy, its prior is moved to its anchor."""
         log_likelihood = model.scaled_log_likelihood(params, batch, key=key)
         noise = _noise_of_rows(batch, model.output_size(batch.x.shape[1:], batch.x.dtype), extra.key)
-        centred = jax.tree.map(jnp.subtract, params.network, extra.params.network)
+        anchor = extra.params.network
+        centred = jax.tree.map(lambda w, a, c: w - a + c.astype(w.dtype), params.network, anchor, model.prior_centre)
         log_prior = model.log_prior(eqx.tree_at(lambda p: p.network, params, centred))
         return log_prior + log_likelihood + model.scaled_perturbation(params, batch, noise)
 

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from marginax._kernels.random import derive
@@ -89,17 +90,17 @@ class Model(AbstractModel):
             raise ValueError(f"subset of a model must be whole leaves, got {subset!r}: that is for mx.infer.Laplace")
         if not self.leaves:
             raise ValueError("network has no floating-point weights, so there is nothing to infer")
-        self.prior.check([leaf.path for leaf in self.leaves])
+        self.prior.check_leaves(self.leaves)
 
     @property
     def leaves(self) -> list[Leaf]:
         """The random leaves of the network, in order."""
-        return _leaves(self.network, eqx.filter(self.network, self.is_random()))
+        return leaves_of(self.network, eqx.filter(self.network, self.is_random()))
 
     def is_random(self) -> PyTree:
         """The network's tree with True at random leaves and False elsewhere."""
         weights = is_weight(self.network)
-        paths = [leaf.path for leaf in _leaves(self.network, eqx.filter(self.network, weights))]
+        paths = [leaf.path for leaf in leaves_of(self.network, eqx.filter(self.network, weights))]
         chosen = iter(self.subset.select(paths) if paths else [])
         return jax.tree.map(lambda weight: weight and next(chosen), weights)
 
@@ -115,7 +116,7 @@ class Model(AbstractModel):
         hyper = {leaf.path: self.prior.at(leaf.path).init(leaf) for leaf in self.leaves}
         return Params(
             eqx.filter(self.network, self.is_random()),
-            self.likelihood.init(output_size),
+            self.prior.starting_unknowns(self.likelihood.init(output_size)),
             {path: values for path, values in hyper.items() if values},
         )
 
@@ -140,16 +141,16 @@ class Model(AbstractModel):
     def sample_prior(self, params: Params, *, key: PRNGKeyArray) -> Params:
         """A draw of weights and hyperparameters from the prior; the likelihood's unknowns are kept."""
         leaves, treedef = jax.tree.flatten(params.network)
-        hyper: dict[str, dict[str, Array]] = {}
-        drawn = []
-        for i, (leaf, value) in enumerate(zip(self.leaves, leaves, strict=True)):
-            outer, inner = jax.random.split(jax.random.fold_in(key, i))
-            prior = self.prior.at(leaf.path)
-            scales = prior.sample_hyper(leaf, key=outer)
-            if scales:
-                hyper[leaf.path] = scales
-            drawn.append(prior.sample(leaf, scales, key=inner).astype(value.dtype))
-        return Params(jax.tree.unflatten(treedef, drawn), params.likelihood, hyper)
+        drawn, hyper = self.prior.sample_joint(self.leaves, key=key)
+        values = [new.astype(old.dtype) for new, old in zip(drawn, leaves, strict=True)]
+        return Params(jax.tree.unflatten(treedef, values), params.likelihood, hyper)
+
+    @property
+    def prior_centre(self) -> PyTree:
+        """What draws of the weights from the prior lie around."""
+        weights = self.network_weights
+        values = [self.prior.at(leaf.path).centre(leaf) for leaf in self.leaves]
+        return jax.tree.unflatten(jax.tree.structure(weights), values)
 
     def network_of(self, params: Params) -> eqx.Module:
         """The network with these weights: something you can call."""
@@ -159,25 +160,38 @@ class Model(AbstractModel):
 
     def log_prior(self, params: Params) -> Float[Array, ""]:
         """Log prior density of weights, hyperparameters and the likelihood's unknowns."""
-        total = self.likelihood.log_prior(params.likelihood)
-        for leaf, value in zip(self.leaves, jax.tree.leaves(params.network), strict=True):
-            prior, hyper = self.prior.at(leaf.path), params.prior.get(leaf.path, {})
-            total = total + prior.log_hyperprior(leaf, hyper) + prior.log_prob(value, leaf, hyper)
-        return total
+        weights = jax.tree.leaves(params.network)
+        return self._log_prior_of(params) + self.prior.log_joint(self.leaves, weights, params.prior, params.likelihood)
+
+    def _log_prior_of(self, params: Params) -> Float[Array, ""]:
+        """What the likelihood says of its own unknowns, unless the prior does."""
+        return jnp.zeros(()) if self.prior.covers_likelihood else self.likelihood.log_prior(params.likelihood)
+
+    def prior_precision(self, params: Params) -> PyTree:
+        self._refuse_coupled("the precision of each weight by itself")
+        return super().prior_precision(params)
+
+    def prior_precision_matrix(self, params: Params) -> Float[Array, "size size"]:
+        """Minus all second derivatives of the log prior with respect to the raveled weights."""
+        flat, unravel = ravel_pytree(params.network)
+        return -jax.hessian(lambda w: self.log_prior(self.with_weights(params, unravel(w))))(flat)
+
+    def _refuse_coupled(self, what: str) -> None:
+        if self.prior.couples_weights:
+            raise ValueError(
+                f"prior {type(self.prior).__name__} has weights that depend on each other, and here {what} is needed: "
+                "use family=mx.priors.DiagonalNormal()"
+            )
 
     def expected_log_prior(self, mean: Params, scale: Params, draw: Params) -> Float[Array, ""]:
         """Expectation of the log prior over independent weights with these moments, and `draw` as one draw of them.
 
         In closed form where the prior of a leaf has one (given its hyperparameters), else at the draw.
         """
-        total = self.likelihood.log_prior(draw.likelihood)
-        leaves = zip(self.leaves, *(jax.tree.leaves(tree.network) for tree in (mean, scale, draw)), strict=True)
-        for leaf, centre, spread, value in leaves:
-            prior, hyper = self.prior.at(leaf.path), draw.prior.get(leaf.path, {})
-            exact = prior.expected_log_prob(centre, spread, leaf, hyper)
-            total = total + prior.log_hyperprior(leaf, hyper)
-            total = total + (prior.log_prob(value, leaf, hyper) if exact is None else exact)
-        return total
+        centres, scales, draws = (jax.tree.leaves(tree.network) for tree in (mean, scale, draw))
+        moments = list(zip(centres, scales, strict=True))
+        joint = self.prior.expected_log_joint(self.leaves, moments, draws, draw.prior, draw.likelihood)
+        return self._log_prior_of(draw) + joint
 
     def log_likelihood(
         self,
@@ -369,7 +383,8 @@ def _shapes(network: eqx.Module) -> list[tuple[str, tuple[int, ...] | None]]:
     ]
 
 
-def _leaves(network: eqx.Module, tree: PyTree) -> list[Leaf]:
+def leaves_of(network: eqx.Module, tree: PyTree) -> list[Leaf]:
+    """What priors may know of the weights of a network that are in a tree of its shape."""
     found = []
     for path, value in jax.tree_util.tree_leaves_with_path(tree):
         if eqx.is_inexact_array(value):

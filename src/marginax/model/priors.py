@@ -74,7 +74,7 @@ class FanIn(eqx.Module):
 PriorScale = float | FanIn | Positive | Array
 
 
-def _hyperprior(scale: PriorScale, leaf: Leaf) -> Positive | None:
+def hyperprior_of(scale: PriorScale, leaf: Leaf) -> Positive | None:
     """The distribution from which the scale of a leaf is learned, if it is."""
     if isinstance(scale, Positive):
         return scale
@@ -83,7 +83,8 @@ def _hyperprior(scale: PriorScale, leaf: Leaf) -> Positive | None:
     return None
 
 
-def _scale_at(scale: PriorScale, leaf: Leaf, hyper: Hyper) -> Array | float:
+def scale_at(scale: PriorScale, leaf: Leaf, hyper: Hyper) -> Array | float:
+    """The scale of a leaf, given its hyperparameters."""
     if isinstance(scale, FanIn):
         if leaf.fan_in is None:
             return scale.bias
@@ -92,39 +93,44 @@ def _scale_at(scale: PriorScale, leaf: Leaf, hyper: Hyper) -> Array | float:
     return jnp.exp(hyper["log_scale"]) if isinstance(scale, Positive) else scale
 
 
-def _check_prior_scale(scale: object) -> None:
+def check_prior_scale(scale: object) -> None:
+    """Refuse what is no scale of a prior."""
     if not isinstance(scale, FanIn):
         check_scale(scale)
 
 
-class AbstractScaled(AbstractPrior):
-    """Priors that are a standard shape times a scale."""
+class AbstractWithScale(AbstractPrior):
+    """Priors whose width may be learned, one for each leaf."""
 
     scale: eqx.AbstractVar[PriorScale]
+
+    def init(self, leaf: Leaf) -> Hyper:
+        """The log scale of the leaf, where it is learned."""
+        prior = hyperprior_of(self.scale, leaf)
+        return {} if prior is None else {"log_scale": initial_log_scale(prior, ())}
+
+    def log_hyperprior(self, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
+        prior = hyperprior_of(self.scale, leaf)
+        return jnp.zeros(()) if prior is None else log_prior_of_log(prior, hyper["log_scale"])
+
+    def sample_hyper(self, leaf: Leaf, *, key: PRNGKeyArray) -> Hyper:
+        """The log of a scale from its prior."""
+        prior = hyperprior_of(self.scale, leaf)
+        return {} if prior is None else {"log_scale": jnp.log(prior.sample(key))}
+
+
+class AbstractScaled(AbstractWithScale):
+    """Priors that are a standard shape times a scale."""
 
     @abc.abstractmethod
     def shape_at(self, scale: Array | float) -> dist.Normal | dist.Laplace | dist.StudentT:
         """The distribution of one weight with this scale."""
 
-    def init(self, leaf: Leaf) -> Hyper:
-        """The log scale of the leaf, where it is learned."""
-        prior = _hyperprior(self.scale, leaf)
-        return {} if prior is None else {"log_scale": initial_log_scale(prior, ())}
-
-    def log_hyperprior(self, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
-        prior = _hyperprior(self.scale, leaf)
-        return jnp.zeros(()) if prior is None else log_prior_of_log(prior, hyper["log_scale"])
-
-    def sample_hyper(self, leaf: Leaf, *, key: PRNGKeyArray) -> Hyper:
-        """The log of a scale from its prior."""
-        prior = _hyperprior(self.scale, leaf)
-        return {} if prior is None else {"log_scale": jnp.log(prior.sample(key))}
-
     def log_prob(self, value: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
-        return jnp.sum(self.shape_at(_scale_at(self.scale, leaf, hyper)).log_prob(value))
+        return jnp.sum(self.shape_at(scale_at(self.scale, leaf, hyper)).log_prob(value))
 
     def sample(self, leaf: Leaf, hyper: Hyper, *, key: PRNGKeyArray) -> Array:
-        return self.shape_at(_scale_at(self.scale, leaf, hyper)).sample(key, leaf.shape)
+        return self.shape_at(scale_at(self.scale, leaf, hyper)).sample(key, leaf.shape)
 
 
 def _fan_in() -> FanIn:
@@ -150,14 +156,14 @@ class Normal(AbstractScaled):
     scale: PriorScale = eqx.field(default_factory=_fan_in, converter=from_numpyro)
 
     def __check_init__(self):
-        _check_prior_scale(self.scale)
+        check_prior_scale(self.scale)
 
     def shape_at(self, scale: Array | float) -> dist.Normal:
         return dist.Normal(0.0, scale)
 
     def expected_log_prob(self, mean: Array, scale: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
         """The log density at the mean, less what the spread costs."""
-        return _expected_normal(mean, scale, _scale_at(self.scale, leaf, hyper))
+        return _expected_normal(mean, scale, scale_at(self.scale, leaf, hyper))
 
 
 def default_prior() -> Normal:
@@ -178,14 +184,14 @@ class Laplace(AbstractScaled):
     scale: PriorScale = eqx.field(default_factory=_fan_in, converter=from_numpyro)
 
     def __check_init__(self):
-        _check_prior_scale(self.scale)
+        check_prior_scale(self.scale)
 
     def shape_at(self, scale: Array | float) -> dist.Laplace:
         return dist.Laplace(0.0, scale)
 
     def expected_log_prob(self, mean: Array, scale: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
         """By the mean of a folded normal."""
-        width = _scale_at(self.scale, leaf, hyper)
+        width = scale_at(self.scale, leaf, hyper)
         ratio = mean / (scale * math.sqrt(2.0))
         size = scale * math.sqrt(2.0 / math.pi) * jnp.exp(-(ratio**2)) + mean * jax.scipy.special.erf(ratio)
         return jnp.sum(-size / width - jnp.log(2.0 * width))
@@ -201,7 +207,7 @@ class StudentT(AbstractScaled):
     def __check_init__(self):
         if not self.df > 0:
             raise ValueError(f"df must be > 0, got {self.df}")
-        _check_prior_scale(self.scale)
+        check_prior_scale(self.scale)
 
     def shape_at(self, scale: Array | float) -> dist.StudentT:
         return dist.StudentT(self.df, 0.0, scale)
@@ -340,14 +346,19 @@ class ByPath(AbstractPrior):
         """The first match, or the default."""
         return self._rule(path)[1].at(path)
 
-    def check(self, paths: list[str]) -> None:
+    def check_leaves(self, leaves: list[Leaf]) -> None:
         """Every pattern must decide about some leaf."""
-        decided: dict[str | None, list[str]] = {pattern: [] for pattern in (*self.patterns, None)}
-        for path in paths:
-            decided[self._rule(path)[0]].append(path)
+        paths, decided = [leaf.path for leaf in leaves], {pattern: [] for pattern in (*self.patterns, None)}
+        for leaf in leaves:
+            decided[self._rule(leaf.path)[0]].append(leaf)
         for pattern, prior in (*zip(self.patterns, self.priors, strict=True), (None, self.default)):
+            if prior.couples_weights:
+                raise ValueError(
+                    f"{type(prior).__name__} in ByPath must say something of each leaf by itself: "
+                    "use family=mx.priors.DiagonalNormal()"
+                )
             if pattern is None or decided[pattern]:
-                prior.check(decided[pattern])
+                prior.check_leaves(decided[pattern])
             elif any(fnmatchcase(path, pattern) for path in paths):
                 raise ValueError(
                     f"prior pattern {pattern!r} decides about no leaf: patterns before it match first; order them from "

@@ -27,8 +27,8 @@ class Rescaled(AbstractPrior):
         inner = self.prior.at(path)
         return RescaledLeaf(inner, self.log_factors[path]) if path in self.log_factors else inner
 
-    def check(self, paths: list[str]) -> None:
-        self.prior.check(paths)
+    def check_leaves(self, leaves: list[Leaf]) -> None:
+        self.prior.check_leaves(leaves)
 
     def log_prob(self, value: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
         return self.at(leaf.path).log_prob(value, leaf, hyper)

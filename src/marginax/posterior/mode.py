@@ -56,7 +56,10 @@ class Mode(eqx.Module):
 
     def covariance(self, model: AbstractModel, params: Params) -> AbstractCovariance:
         """Of all parameters, under the model's prior; the others stay."""
-        inner = self.curvature.covariance(self.precision(model, params))
+        if couples_weights(model):
+            inner = self.curvature.covariance_with(model.prior_precision_matrix(params))  # pyright: ignore[reportAttributeAccessIssue]
+        else:
+            inner = self.curvature.covariance(self.precision(model, params))
         num = sum(leaf.size for leaf in jax.tree.leaves(params))
         if inner.size == num:
             return inner
@@ -73,6 +76,11 @@ class Mode(eqx.Module):
         return self.log_likelihood + log_prior - covariance.log_prob(jnp.zeros(covariance.size))
 
 
+def couples_weights(model: AbstractModel) -> bool:
+    """Whether weights depend on each other before data, so that the precision of the prior is a whole matrix."""
+    return isinstance(model, Model) and model.prior.couples_weights
+
+
 class AbstractTuning(eqx.Module):
     """How prior precision and noise are chosen, after the fact."""
 
@@ -85,6 +93,14 @@ def _log_prior(model: AbstractModel, params: Params, moves: tuple[bool, ...]) ->
     """Of the leaves that the curvature is about; of all unknowns where a model does not tell them apart."""
     if not isinstance(model, Model):
         return model.log_prior(params)
+    if model.prior.couples_weights:
+        if model.prior.covers_likelihood:
+            raise ValueError(
+                "the evidence needs a prior of the weights alone: use mx.priors.FromPosterior(..., likelihood=False)"
+            )
+        weights = jax.tree.leaves(params.network)
+        hyper = sum((model.prior.log_hyperprior(leaf, params.prior.get(leaf.path, {})) for leaf in model.leaves), 0.0)
+        return model.prior.log_joint(model.leaves, weights, params.prior, {}) - hyper
     total = jnp.zeros(())
     for leaf, value, flag in zip(model.leaves, jax.tree.leaves(params.network), moves, strict=True):
         if flag:

@@ -279,6 +279,48 @@ class AbstractPosterior(eqx.Module):
         base = self.key if key is None else as_key(key)
         return jax.random.key(0) if base is None else base
 
+    def update(
+        self,
+        data: Any,
+        *,
+        key: Key,
+        method: Any = None,
+        scale: Any = 1.0,
+        family: Any = None,
+        num_chains: int | None = None,
+        hooks: Any = (),
+        directory: str | os.PathLike[str] | None = None,
+        progress: bool | None = None,
+    ) -> "AbstractPosterior":
+        """The posterior after new data: the same method, with this posterior as prior. The data before are not needed.
+
+        Exact where this posterior is (a normal one of a linear model); else what is lost in it stays lost. New data
+        are scaled as the first were, and are the `spec` of the result.
+
+        Args:
+            data: new rows, in the units of the first data.
+            key: int seed or JAX key.
+            method: by default the one by which this posterior was found.
+            scale: of the prior, as in `mx.priors.FromPosterior`; above 1, what is old counts for less.
+            family: of the prior, as in `mx.priors.FromPosterior`.
+            num_chains: as in `mx.fit`; by default as many as there were.
+            hooks: as in `mx.fit`.
+            directory: as in `mx.fit`.
+            progress: as in `mx.fit`.
+
+        >>> import marginax as mx
+        >>> x = np.linspace(-1, 1, 20)[:, None]
+        >>> model = mx.Model(mx.nets.MLP(1, (), 1, key=0), mx.likelihoods.Gaussian(0.1), mx.priors.Normal(1.0))
+        >>> first = mx.fit(model, (x[::2], x[::2, 0]), mx.infer.Laplace(mx.curvature.Dense()), key=0)
+        >>> both = first.update((x[1::2], x[1::2, 0]), key=1)
+        >>> bool(both.predict([[0.0]]).std < first.predict([[0.0]]).std)
+        True
+        """
+        from marginax.infer.updating import update
+
+        options = {"scale": scale, "family": family, "num_chains": num_chains, "hooks": hooks}
+        return update(self, data, key=key, method=method, directory=directory, progress=progress, **options)
+
     def summary(self) -> Summary:
         """What was run, how long it took, and what to be wary of; print it."""
         return summarise(self)

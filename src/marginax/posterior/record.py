@@ -24,6 +24,7 @@ class FitRecord(eqx.Module):
         rows: some training rows, where a model that has no predictions is looked at in the summary.
         finished: False if it was interrupted before its last step.
         phases: in the order in which they ran, which the keys of a dict lose on their way through JAX.
+        configuration: the method itself, by which more data can be taken in; None where it is not known.
     """
 
     method: str = ""
@@ -37,6 +38,7 @@ class FitRecord(eqx.Module):
     finished: bool = True
     phases: tuple[str, ...] = ()
     rows: dict[str, np.ndarray] | None = None
+    configuration: Any = None
 
     def in_order(self, by_phase: dict[str, Any]) -> list[tuple[str, Any]]:
         """Items of something by phase, as the phases ran; records of earlier versions do not say how."""

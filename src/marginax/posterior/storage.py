@@ -1,10 +1,12 @@
 """Posteriors on disk: data-only files, and nothing but our own classes when they are read."""
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import equinox as eqx
 import jax
 import numpy as np
 
@@ -12,6 +14,7 @@ from marginax.files import FileError, Parts, encode
 from marginax.files.disk import inside, naming, real_path, well_formed
 from marginax.files.hints import LEFT_OUT
 from marginax.model import AbstractModel, Params
+from marginax.posterior.record import FitRecord
 
 if TYPE_CHECKING:
     from marginax.posterior.posterior import AbstractPosterior
@@ -37,8 +40,10 @@ def save_posterior(
 def posterior_parts(posterior: "AbstractPosterior", draws: Mapping[str, np.ndarray] | None = None) -> Parts:
     """What a posterior is stored as; those of its arrays that are among `draws` are named, and left out."""
     names = {id(array): name for name, array in (draws or {}).items()}
+    method = posterior.record.configuration  # which may be a class of the user's own
     parts = Parts.encode(
-        {"model": posterior.model, "posterior": _without_model(posterior)}, {"model": posterior.model.structure}
+        {"model": posterior.model, "posterior": _without_model(posterior), "method": method},
+        {"model": posterior.model.structure, "method": None},
     )
     places = {name: names[id(array)] for name, array in parts.arrays.items() if id(array) in names}
     for name in places:
@@ -79,6 +84,11 @@ def _decoded(parts: Parts, path: str | os.PathLike[str], model: AbstractModel | 
         posterior = _with_model(posterior, loaded)
         if not isinstance(posterior, AbstractPosterior) or not isinstance(loaded, AbstractModel):
             raise FileError(f"holds a {type(posterior).__name__} where a posterior should be")
+        if "method" in parts and isinstance(posterior.record, FitRecord):
+            record = dataclasses.replace(posterior.record, configuration=parts.get("method"))
+            posterior = eqx.tree_at(
+                lambda p: p.record, posterior, record, is_leaf=lambda node: isinstance(node, FitRecord)
+            )
         _check_arrays(getattr(posterior, "params", None))
         return posterior
 
@@ -97,6 +107,8 @@ def _without_model(posterior: Any) -> Any:
     def plain(node: Any) -> Any:
         if isinstance(node, Params):
             return Params(tuple(jax.tree.leaves(node.network)), node.likelihood, node.prior)
+        if isinstance(node, FitRecord):
+            return dataclasses.replace(node, configuration=None)
         return LEFT_OUT if isinstance(node, AbstractModel) else node
 
     return jax.tree.map(plain, posterior, is_leaf=_is_part)
@@ -123,4 +135,4 @@ def _check_arrays(params: Any) -> None:
 
 
 def _is_part(node: Any) -> bool:
-    return isinstance(node, AbstractModel | Params)
+    return isinstance(node, AbstractModel | Params | FitRecord)

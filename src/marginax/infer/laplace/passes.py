@@ -22,7 +22,7 @@ from marginax.curvature import (
 )
 from marginax.data import AbstractSource, Batch
 from marginax.infer.method import Phase
-from marginax.model import AbstractModel, AbstractSubset
+from marginax.model import AbstractModel, AbstractSubset, Model
 from marginax.model.abstract import Params
 from marginax.posterior import Mode
 
@@ -78,6 +78,23 @@ class Passes(eqx.Module):
                     f"{name} {type(value).__name__}() needs the layers of a network, which {type(model).__name__} has "
                     "not: use structure=mx.curvature.Dense(), Diagonal() or LowRank() with kind=mx.curvature.Hessian()"
                 )
+        if isinstance(model, Model):
+            self._check_prior(model)
+
+    def _check_prior(self, model: Model) -> None:
+        """What a prior says must be added to the curvature as it is."""
+        name, prior = f"structure {type(self.structure).__name__}()", type(model.prior).__name__
+        whole = self.structure.takes_any_prior and all(self.subset.select([leaf.path for leaf in model.leaves]))
+        if model.prior.couples_weights and not whole:
+            raise ValueError(
+                f"{name} cannot add the precision of prior {prior}, whose weights depend on each other: use "
+                "structure=mx.curvature.Dense() for all weights, or the prior with family=mx.priors.DiagonalNormal()"
+            )
+        if model.prior.varies_within_leaves and self.structure.averages_prior:
+            raise ValueError(
+                f"{name} takes the mean of a prior's precisions over a leaf, and those of {prior} differ there: "
+                "use structure=mx.curvature.Diagonal() or Dense()"
+            )
 
     def plan(self, model: AbstractModel, params: Params, example: Array | None) -> Plan:
         """Which leaves of the weights, and how they are differentiated: `example` as below."""

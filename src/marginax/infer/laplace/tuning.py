@@ -189,6 +189,10 @@ def apply_factors(posterior: Gaussian, factors: Factors) -> Gaussian:
 def with_factors(model: Any, log_factors: Float[Array, " leaves"]) -> Any:
     """The model with the precisions of its prior multiplied; factors of factors multiply."""
     prior, before = model.prior, {}
+    if prior.has_centre:
+        raise ValueError(
+            f"prior {type(prior).__name__} has a width of its own: give it scale=, or a distribution of it"
+        )
     if isinstance(prior, Rescaled):
         prior, before = prior.prior, prior.log_factors
     logs = {leaf.path: log + before.get(leaf.path, 0.0) for leaf, log in zip(model.leaves, log_factors, strict=True)}

@@ -41,15 +41,9 @@ class LogUniform(AbstractDivergence):
         """As usual, with minus the divergence in place of the entropy of the weights."""
         scales = approximation.scales()
         assert scales is not None
-        entropy, log_prior = jnp.zeros(()), model.likelihood.log_prior(draw.likelihood)
-        leaves = zip(
-            model.leaves, *(jax.tree.leaves(t.network) for t in (approximation.mean, scales, draw)), strict=True
-        )
-        for leaf, mean, scale, value in leaves:
-            prior, hyper = model.prior.at(leaf.path), draw.prior.get(leaf.path, {})
-            exact = prior.expected_log_prob(mean, scale, leaf, hyper)
-            log_prior = log_prior + prior.log_hyperprior(leaf, hyper)
-            log_prior = log_prior + (prior.log_prob(value, leaf, hyper) if exact is None else exact)
+        entropy, log_prior = jnp.zeros(()), model.expected_log_prior(approximation.mean, scales, draw)
+        leaves = zip(model.leaves, *(jax.tree.leaves(t.network) for t in (approximation.mean, scales)), strict=True)
+        for leaf, mean, scale in leaves:
             if leaf.fan_in is not None:
                 log_prior = log_prior - divergence_from_log_uniform(mean, scale)
             else:
