@@ -51,7 +51,7 @@ class Search(eqx.Module):
         key: int seed or JAX key.
 
     >>> search = Search(Box([(-1.0, 2.0)]), num_initial=3, key=0)
-    >>> for _ in range(5):
+    >>> for _ in range(8):
     ...     x = search.ask()
     ...     search = search.tell(x, (x[:, 0] - 0.5) ** 2)
     >>> bool(abs(search.best[0][0] - 0.5) < 0.1)
