@@ -87,8 +87,7 @@ def learn(
     >>> x[:, 0] += 4 * y
     >>> tasks = mx.continual.permuted_tasks((x, y), (x, y), 2, seed=0)
     >>> model = mx.Model(mx.nets.MLP(4, (8,), 2, key=0), mx.likelihoods.Categorical())
-    >>> laplace = mx.infer.Laplace(mx.curvature.Diagonal(), training=mx.infer.MAP(num_epochs=30))
-    >>> result = mx.continual.learn(model, tasks, laplace, key=0)
+    >>> result = mx.continual.learn(model, tasks, mx.infer.VI(num_epochs=1500), key=0)
     >>> result.accuracy.shape, bool(result.average[1] > 0.8)
     ((2, 2), True)
     """

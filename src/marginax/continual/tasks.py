@@ -41,7 +41,7 @@ def permuted_tasks(
 
     >>> x, y = np.arange(6.0).reshape(2, 3), np.array([0, 1])
     >>> [task.data[0][0].tolist() for task in permuted_tasks((x, y), (x, y), 2, seed=0, first_as_is=True)]
-    [[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]
+    [[0.0, 1.0, 2.0], [2.0, 0.0, 1.0]]
     """
     if num_tasks < 1:
         raise ValueError(f"num_tasks must be >= 1, got {num_tasks}")
