@@ -223,7 +223,7 @@ def test_training_finds_that_pixels_belong_together():
     x = rng.normal(size=(300, 1, 4, 4))
     masks = np.broadcast_to(rng.random((300, 1, 1)) < 0.3, (300, 4, 4)).astype(int)
     network = mx.nets.UNet((1, 4, 4), (4, 8), out_channels=3, groups=4, key=0)
-    method = I.MAP(num_epochs=60, batch_size=50, optimiser=I.Adam(1e-2))
+    method = I.MAP(num_epochs=1600, batch_size=50, optimiser=I.Adam(1e-2))
     posterior = mx.fit(mx.Model(network, L.StochasticSegmentation(1, 20)), (x, masks), method, key=0, progress=False)
     drawn = posterior.predict(x[:50]).sample(200, key=0).mean(-1)
     assert np.mean((drawn < 0.05) | (drawn > 0.95)) > 0.9

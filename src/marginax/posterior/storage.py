@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import equinox as eqx
 import jax
 import numpy as np
 
@@ -85,10 +84,7 @@ def _decoded(parts: Parts, path: str | os.PathLike[str], model: AbstractModel | 
         if not isinstance(posterior, AbstractPosterior) or not isinstance(loaded, AbstractModel):
             raise FileError(f"holds a {type(posterior).__name__} where a posterior should be")
         if "method" in parts and isinstance(posterior.record, FitRecord):
-            record = dataclasses.replace(posterior.record, configuration=parts.get("method"))
-            posterior = eqx.tree_at(
-                lambda p: p.record, posterior, record, is_leaf=lambda node: isinstance(node, FitRecord)
-            )
+            posterior = _with_method(posterior, parts.get("method"))
         _check_arrays(getattr(posterior, "params", None))
         return posterior
 
@@ -127,6 +123,15 @@ def _with_model(posterior: Any, model: AbstractModel) -> Any:
         return model if isinstance(node, str) and node == LEFT_OUT else node
 
     return jax.tree.map(whole, posterior, is_leaf=_is_part)
+
+
+def _with_method(posterior: Any, method: Any) -> Any:
+    """The same, whose record has the method again, also inside of what is around it."""
+
+    def known(node: Any) -> Any:
+        return dataclasses.replace(node, configuration=method) if isinstance(node, FitRecord) else node
+
+    return jax.tree.map(known, posterior, is_leaf=lambda node: isinstance(node, FitRecord))
 
 
 def _check_arrays(params: Any) -> None:
