@@ -16,7 +16,7 @@ from marginax.evaluate.score import mean_score
 from marginax.reproduce.experiment import Experiment, Row, Workbench
 
 _COMMON = {"num_train": 10, "num_test": 400, "scale": 3.0, "num_warmup": 300, "num_samples": 300}
-SETTINGS = {"small": _COMMON | {"num_sets": 30}, "full": _COMMON | {"num_sets": 500}}
+SETTINGS = {"small": _COMMON | {"num_sets": 100}, "full": _COMMON | {"num_sets": 500}}
 _NAMES = {"point estimate": 0, "posterior average": 1}
 
 
