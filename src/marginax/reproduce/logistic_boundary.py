@@ -74,7 +74,7 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
     remarks = [
         f"{settings['num_sets']} data sets of {settings['num_train']} rows, judged on {settings['num_test']} others "
         f"each; weights have a standard deviation of {settings['scale']:g}, which both answers know.",
-        "Standard errors are over data sets. Nothing was chosen.",
+        "Standard errors are over data sets. Their number was raised from 30, whose gain was 1.9 standard errors.",
     ]
     return rows, remarks, {what: each.tolist() for what, each in values.items()}, _picture(drawing, settings)
 
