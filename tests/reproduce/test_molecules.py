@@ -67,7 +67,7 @@ def test_the_small_budget_keeps_its_promises(tmp_path, data_dir):
         assert record.row(f"{name}: unique").ours > 0.95
     assert record.row("beta 0.3: molecules reconstructed").ours > 0.7
     assert record.row("beta 1: nats of a molecule").ours < record.row("beta 0.3: nats of a molecule").ours
-    for name, errors in (("logP", 2), ("QED", 0)):  # of QED, five seeds are too few to say more
+    for name, errors in (("logP", 2), ("QED", 0)):  # the gain in QED is too small to say more
         gain = record.row(f"best {name}: gain over random search")
         assert gain.standard_error
         assert gain.ours > errors * gain.standard_error

@@ -34,7 +34,7 @@ SETTINGS = {
         "num_importance": 100,
         "num_generated": 2000,
         "properties": ("logP", "QED"),
-        "num_seeds": 5,
+        "num_seeds": 15,
         "num_initial": 20,
         "num_rounds": 5,
         "num_per_round": 20,
