@@ -57,6 +57,17 @@ def test_a_rotated_digit_by_a_network_that_saw_few(tmp_path, data_dir):
     np.testing.assert_allclose(np.sum(record.curves["probs"], -1), 1, rtol=1e-5)
 
 
+def test_tables_for_few_epochs(tmp_path, data_dir):
+    methods = ("MC dropout", "ensemble")
+    record = tiny("uci", tmp_path, splits={"yacht": 2}, methods=methods, num_members=2, ensemble_epochs=(1, 30))
+    nll = [record.row(f"yacht, NLL: {method}") for method in methods]
+    assert [row.published for row in nll] == [1.25, 1.18]
+    best = min(nll, key=lambda row: row.ours)
+    assert record.row(f"yacht, NLL: best, {best.what.split(': ')[1]}").ours == best.ours
+    np.testing.assert_allclose(np.mean(record.curves["yacht"]["ensemble"]), nll[1].ours)
+    assert nll[1].ours < 4  # of one epoch it is about 5.3: thirty were chosen
+
+
 @pytest.mark.slow
 def test_averaging_is_worth_nats(tmp_path):
     rows = small("logistic-boundary", tmp_path)

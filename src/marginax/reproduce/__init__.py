@@ -26,6 +26,7 @@ _EXPERIMENTS = {
     "one-shot-invented": "marginax.reproduce.one_shot_invented",
     "segmentation": "marginax.reproduce.segmentation",
     "sgld-vs-hmc": "marginax.reproduce.sgld_vs_hmc",
+    "uci": "marginax.reproduce.uci",
 }
 
 
