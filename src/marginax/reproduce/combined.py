@@ -15,7 +15,8 @@ from marginax.evaluate.ranking import area_under_roc
 from marginax.evaluate.score import mean_score
 from marginax.reproduce.experiment import Experiment, Row, Workbench
 
-_COMMON = {"size": 14, "batch_size": 50, "rate": 0.1, "num_draws": 100}
+_NAMES = ("MAP", "MC dropout", "VI", "Laplace", "SWAG", "SGLD", "warm restarts", "MCLMC")
+_COMMON = {"methods": _NAMES, "size": 14, "batch_size": 50, "rate": 0.1, "num_draws": 100}
 SETTINGS = {
     "small": _COMMON
     | {
@@ -56,7 +57,7 @@ def _methods(settings: Any) -> dict[str, Any]:
     sgld = infer.SGLD(num_warmup=10 * thin, thin=thin, **steps)
     warmup = num_samples * settings["mclmc_thin"] // 2
     cycle = num_samples * thin // 4
-    return {
+    found = {
         "MAP": training,
         "MC dropout": infer.MCDropout(settings["rate"], **common),
         "VI": infer.VI(**vi),
@@ -66,6 +67,7 @@ def _methods(settings: Any) -> dict[str, Any]:
         "warm restarts": infer.CyclicalSGMCMC(infer.SGHMC(**steps), num_cycles=4, cycle_length=cycle),
         "MCLMC": infer.MCLMC(num_warmup=warmup, num_samples=num_samples, thin=settings["mclmc_thin"]),
     }
+    return {name: found[name] for name in settings["methods"]}
 
 
 def _pooled(images: np.ndarray, size: int) -> np.ndarray:
@@ -129,13 +131,13 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
     settings, drawing = bench.settings, require("matplotlib.figure")
     train, test, far = _data(settings)
     num_chains, hidden = settings["num_chains"], settings["hidden"]
-    net = mx.nets.MLP(settings["size"] ** 2, hidden, 10, key=0)
-    model = mx.Model(net, mx.likelihoods.Categorical())
     rows, gains, curves = [], [], {}
     for name, method in _methods(settings).items():
         found = {}
         for chains in (1, num_chains):
             label = name if chains == 1 else f"{name} x {chains}"
+            net = mx.nets.MLP(settings["size"] ** 2, hidden, 10, key=chains)
+            model = mx.Model(net, mx.likelihoods.Categorical())
             posterior = bench.fit(label, model, train, method, key=chains, num_chains=chains)
             seconds = bench.seconds(posterior)
             found[chains] = bench.measure(label, lambda p=posterior: _scored(p, test, far, settings["num_draws"]))
@@ -156,7 +158,7 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
 def _picture(drawing: Any, curves: dict[str, list[float]], num_chains: int) -> Any:
     """From one chain to several: log score and AUROC, against seconds."""
     figure = drawing.Figure(figsize=(10, 4.4), layout="constrained")
-    names = [name for name in curves if f"{name} x {num_chains}" in curves]
+    names = [name for name in _NAMES if name in curves]
     for ax, (place, words) in zip(figure.subplots(1, 2), ((1, _NLL), (3, _AREA)), strict=True):
         for i, name in enumerate(names):
             (x, *ys), (x_all, *ys_all) = curves[name], curves[f"{name} x {num_chains}"]

@@ -16,7 +16,19 @@ from marginax.evaluate.ranking import area_under_roc
 from marginax.evaluate.score import mean_score
 from marginax.reproduce.experiment import Experiment, Row, Workbench
 
-_COMMON = {"num_members": 5, "batch_size": 128, "learning_rate": 2e-3, "rate": 0.1, "shrinkage": 1e-3}
+_SINGLE, _ENSEMBLE, _LAPLACE = "single network", "ensemble", "Laplace"
+_DROPOUT, _BACKPROP = "MC dropout", "Bayes by Backprop"
+_RIGHT, _NLL = "share right", "nats per garment"
+_ENTROPY, _INFORMATION, _DISTANCE = "entropy", "mutual information", "distance of features"
+_SOURCE, _LENET = "van Amersfoort et al. 2020", "LeNet-5 on all garments"
+_COMMON = {
+    "methods": (_ENSEMBLE, _LAPLACE, _DROPOUT, _BACKPROP),
+    "num_members": 5,
+    "batch_size": 128,
+    "learning_rate": 2e-3,
+    "rate": 0.1,
+    "shrinkage": 1e-3,
+}
 SETTINGS = {
     "small": _COMMON
     | {
@@ -39,11 +51,6 @@ SETTINGS = {
         "num_draws": 50,
     },
 }
-_SINGLE, _ENSEMBLE, _LAPLACE = "single network", "ensemble", "Laplace"
-_DROPOUT, _BACKPROP = "MC dropout", "Bayes by Backprop"
-_RIGHT, _NLL = "share right", "nats per garment"
-_ENTROPY, _INFORMATION, _DISTANCE = "entropy", "mutual information", "distance of features"
-_SOURCE, _LENET = "van Amersfoort et al. 2020", "LeNet-5 on all garments"
 _PUBLISHED: dict[str, dict[str, tuple[float, str]]] = {
     _SINGLE: {
         f"AUROC by {_ENTROPY}": (0.843, _SOURCE),
@@ -65,12 +72,13 @@ def _methods(settings: Any) -> dict[str, Any]:
     common = {"batch_size": settings["batch_size"], "optimiser": infer.Adam(settings["learning_rate"])}
     training = infer.MAP(num_epochs=settings["num_epochs"], **common)
     quiet = infer.LocalReparameterisation()
-    return {
+    found: dict[str, Any] = {
         _ENSEMBLE: infer.DeepEnsemble(settings["num_members"], training),
         _LAPLACE: infer.Laplace(),
         _DROPOUT: infer.MCDropout(settings["rate"], num_epochs=settings["num_epochs"], **common),
         _BACKPROP: infer.BayesByBackprop(num_epochs=settings["vi_epochs"], estimator=quiet, **common),
     }
+    return {name: found[name] for name in settings["methods"]}
 
 
 def _scored(prediction: Any, y: Any) -> dict[str, list[float]]:

@@ -98,7 +98,7 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
     remarks = [
         f"LeNet-5 with {'-'.join(map(str, settings['channels']))} filters and {settings['hidden']} hidden units, "
         f"{settings['num_train']} training pictures, temperature by {settings['num_valid']} others that were split "
-        f"off, {len(y)} test pictures; ECE of 15 bins. The published network was trained on 45,000, and judged by 10,000.",
+        f"off, {len(y)} test pictures; ECE of 15 bins. The published network saw 45,000, and was judged by 10,000.",
         "An expected calibration error is not zero for calibrated predictions: the rows 'if labels came as predicted' "
         "are its mean for labels that are drawn from the predictions themselves.",
         f"Standard errors are over test pictures, whose figures are means over {settings['num_networks']} network(s); "
