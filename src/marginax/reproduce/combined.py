@@ -20,15 +20,15 @@ _COMMON = {"methods": _NAMES, "size": 14, "batch_size": 50, "rate": 0.1, "num_dr
 SETTINGS = {
     "small": _COMMON
     | {
-        "num_train": 300,
+        "num_train": 500,
         "num_test": 2000,
         "hidden": (20,),
         "num_chains": 4,
         "num_steps": 1500,
         "vi_steps": 4000,
         "num_samples": 50,
-        "thin": 20,
-        "mclmc_thin": 10,
+        "thin": 40,
+        "mclmc_warmup": 2000,
     },
     "full": _COMMON
     | {
@@ -40,7 +40,7 @@ SETTINGS = {
         "vi_steps": 20_000,
         "num_samples": 100,
         "thin": 100,
-        "mclmc_thin": 40,
+        "mclmc_warmup": 6000,
     },
 }
 _NLL, _RIGHT, _AREA = "nats per digit", "share right", "AUROC of garments by entropy"
@@ -55,8 +55,7 @@ def _methods(settings: Any) -> dict[str, Any]:
     vi = common | {"num_epochs": -(-settings["vi_steps"] // per_epoch)}
     steps = {"num_samples": num_samples, "batch_size": settings["batch_size"], "training": training}
     sgld = infer.SGLD(num_warmup=10 * thin, thin=thin, **steps)
-    warmup = num_samples * settings["mclmc_thin"] // 2
-    cycle = num_samples * thin // 4
+    cycles = {"num_cycles": 4, "cycle_length": num_samples * thin // 2}
     found = {
         "MAP": training,
         "MC dropout": infer.MCDropout(settings["rate"], **common),
@@ -64,8 +63,8 @@ def _methods(settings: Any) -> dict[str, Any]:
         "Laplace": infer.Laplace(training=training),
         "SWAG": infer.SWAG(num_snapshots=num_samples, every=thin, batch_size=settings["batch_size"], training=training),
         "SGLD": sgld,
-        "warm restarts": infer.CyclicalSGMCMC(infer.SGHMC(**steps), num_cycles=4, cycle_length=cycle),
-        "MCLMC": infer.MCLMC(num_warmup=warmup, num_samples=num_samples, thin=settings["mclmc_thin"]),
+        "warm restarts": infer.CyclicalSGMCMC(infer.SGHMC(**steps), **cycles),
+        "MCLMC": infer.MCLMC(settings["mclmc_warmup"], num_samples, thin=thin),
     }
     return {name: found[name] for name in settings["methods"]}
 

@@ -76,7 +76,7 @@ class Record:
         curves: lists of numbers by name, such as a score against time.
         date: of the end.
         machine: that it ran on.
-        seconds: that all of it took, in one session or several; 0 in records of version 0.1.
+        seconds: that all of it took, in one session or several; 0 where that was not kept.
         version: of this package.
     """
 
