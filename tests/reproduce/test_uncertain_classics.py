@@ -91,3 +91,37 @@ def test_all_methods_of_the_table_are_there():
 def test_pooling_averages_neighbours():
     image = np.arange(16.0).reshape(1, 1, 4, 4)
     np.testing.assert_array_equal(combined._pooled(image, 2), [[2.5, 4.5, 10.5, 12.5]])
+
+
+@pytest.mark.slow
+def test_an_ensemble_notices_digits_better_than_its_members(tmp_path, data_dir):
+    rows = small("fashion-ood", tmp_path)
+    for name in ("single network", "ensemble", "Laplace", "MC dropout", "Bayes by Backprop"):
+        assert rows[f"{name}: share right"].ours > 0.75
+        assert rows[f"{name}: AUROC by entropy"].ours > 0.55  # one half is chance
+    gain = rows["ensemble, gained on a member: nats per garment"]
+    assert gain.ours > 4 * gain.standard_error
+
+
+@pytest.mark.slow
+def test_one_temperature_mends_a_convnet_that_is_too_sure(tmp_path, data_dir):
+    rows = small("guo-calibration", tmp_path)
+    before, after = (rows[f"{name}: ECE"] for name in ("as trained", "one temperature"))
+    assert before.ours - after.ours > 4 * np.hypot(before.standard_error, after.standard_error)
+    assert after.ours < rows["one temperature: ECE if labels came as predicted"].ours + 0.03
+    assert rows["as trained: mean confidence"].ours > rows["as trained: share right"].ours + 0.05
+    assert rows["as trained: share right"].ours == rows["one temperature: share right"].ours > 0.4
+    gain = rows["gained by one temperature: nats per picture"]
+    assert gain.ours > 4 * gain.standard_error
+
+
+@pytest.mark.slow
+def test_several_chains_are_worth_it_where_one_has_one_mode(tmp_path, data_dir):
+    rows = small("combined", tmp_path)
+    for name in ("MAP", "MC dropout"):
+        gain = rows[f"{name}, gained by 4 chains: nats per digit"]
+        assert gain.ours > 4 * gain.standard_error
+    points = rows["MAP: nats per digit"].ours
+    for name in ("VI", "Laplace", "SGLD", "warm restarts", "MCLMC"):
+        assert rows[f"{name} x 4: nats per digit"].ours < points - 0.05
+    assert rows["MCLMC x 4: AUROC of garments by entropy"].ours > rows["MAP: AUROC of garments by entropy"].ours
