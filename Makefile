@@ -7,7 +7,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
 heading = @printf '\n== %s ==\n'
 
-.PHONY: help demo test test-slow doctest mutants faults bench docs format pins clean
+.PHONY: help demo test test-slow doctest mutants faults bench reproduce docs format pins clean
 
 help:
 	@echo 'make demo             run every method on a small data set; prints where the report is'
@@ -16,6 +16,7 @@ help:
 	@echo 'make mutants NUM=...  how many small wrong changes of the numerical core the tests notice (hours)'
 	@echo 'make faults           crashes, damage, full disks, rivals, signals, fuzz: an hour; goes on where it was ended'
 	@echo 'make bench NAME=...   a benchmark against its peers'
+	@echo 'make reproduce        the classics at small budget (45 minutes); goes on where it was ended, says what is left'
 	@echo 'make docs             build the documentation into site/'
 	@echo 'make format           sort imports, fix lint, format'
 	@echo 'make pins             renew the pins in requirements*.txt'
@@ -50,6 +51,10 @@ faults: .venv/.installed
 
 bench: .venv/.installed
 	@$(BIN)/python -m benchmarks $(NAME)
+
+BUDGET ?= small
+reproduce: .venv/.installed
+	@$(BIN)/marginax reproduce classics --budget $(BUDGET) --out reproductions
 
 docs: .venv/.installed-docs
 	@$(BIN)/mkdocs build --strict

@@ -14,6 +14,7 @@ from marginax.data import dataset_files
 from marginax.data.datasets import (
     SplitData,
     load_binarized_mnist,
+    load_cifar10_small,
     load_co2,
     load_fashion_mnist,
     load_lidc,
@@ -117,6 +118,25 @@ def test_binarized_digits_are_the_published_ones():
     assert abs(nll - 205.8) < 0.3  # of independent pixels
     with pytest.raises(ValueError, match="split must be 'train', 'valid' or 'test'"):
         load_binarized_mnist("all")
+
+
+@needs_data
+def test_small_pictures_are_the_first_of_the_published_ones():
+    pictures, labels = load_cifar10_small("train")
+    assert pictures.shape == (10_000, 3, 32, 32)
+    assert pictures.dtype == np.float32
+    assert 0 == pictures.min() < pictures.max() == 1
+    assert labels[:5].tolist() == [6, 9, 9, 4, 1]
+    assert np.bincount(labels).tolist() == [1005, 974, 1032, 1016, 999, 937, 1030, 1001, 1025, 981]
+    # of all 50,000 training pictures: red, green and blue, known to two digits
+    np.testing.assert_allclose(pictures.mean((0, 2, 3)), [0.491, 0.482, 0.447], atol=4e-3)
+    beside = np.mean(np.abs(np.diff(pictures[:200], axis=-1))), np.mean(np.abs(np.diff(pictures[:200], axis=1)))
+    assert max(beside) < 0.1  # neighbours are alike: rows, columns and colours are not mixed up
+    test, labels = load_cifar10_small("test")
+    assert test.shape == (2000, 3, 32, 32)
+    assert labels[:5].tolist() == [3, 8, 8, 0, 6]
+    with pytest.raises(ValueError, match="split must be 'train' or 'test', got 'all'"):
+        load_cifar10_small("all")
 
 
 @needs_data

@@ -6,6 +6,7 @@ from marginax.data.bandits import load_bandit
 from marginax.data.crowds import CrowdData, as_answers, load_crowd, majority_vote
 from marginax.data.datasets import (
     load_binarized_mnist,
+    load_cifar10_small,
     load_co2,
     load_fashion_mnist,
     load_lidc,
@@ -65,6 +66,7 @@ __all__ = [
     "canonical_smiles",
     "load_bandit",
     "load_binarized_mnist",
+    "load_cifar10_small",
     "load_co2",
     "load_crowd",
     "load_fashion_mnist",

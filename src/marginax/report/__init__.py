@@ -9,6 +9,7 @@ from marginax.report.comparison import write_comparison
 from marginax.report.fit import NUM_PARTS, write_report
 from marginax.report.page import (
     AbstractBlock,
+    Bitmap,
     Card,
     Cards,
     Code,
@@ -22,10 +23,12 @@ from marginax.report.page import (
     page,
     write_page,
 )
+from marginax.report.reproduction import write_reproductions
 
 __all__ = [
     "NUM_PARTS",
     "AbstractBlock",
+    "Bitmap",
     "Card",
     "Cards",
     "Clusters",
@@ -42,4 +45,5 @@ __all__ = [
     "write_comparison",
     "write_page",
     "write_report",
+    "write_reproductions",
 ]

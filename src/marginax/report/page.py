@@ -1,6 +1,7 @@
 """One self-contained HTML page: sections made of words, tables, pictures and code. Nothing is fetched, nothing runs."""
 
 import abc
+import base64
 import html
 import os
 import re
@@ -180,6 +181,26 @@ class Picture(AbstractBlock):
         caption = f"<figcaption>{html.escape(self.caption)}</figcaption>" if self.caption else ""
         svg = to_svg(self.figure, label=self.label)
         return f'<figure><div class="frame">{svg}</div>{caption}</figure>'
+
+
+@dataclass(frozen=True)
+class Bitmap(AbstractBlock):
+    """A picture that was drawn already, as the bytes of a PNG file.
+
+    >>> Bitmap(b"png", "a curve").html()
+    '<figure><div class="frame"><img alt="a curve" src="data:image/png;base64,cG5n"></div></figure>'
+
+    Attributes:
+        content: of the file.
+        label: what it shows, for those who do not see it.
+    """
+
+    content: bytes
+    label: str
+
+    def html(self) -> str:
+        source = f"data:image/png;base64,{base64.b64encode(self.content).decode()}"
+        return f'<figure><div class="frame"><img alt="{html.escape(self.label)}" src="{source}"></div></figure>'
 
 
 @dataclass(frozen=True)

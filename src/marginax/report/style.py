@@ -94,6 +94,7 @@ figure { margin: 0 0 1rem; }
   border-radius: .75rem; padding: .6rem;
 }
 .frame svg { display: block; width: 100%; height: auto; margin: 0 auto; fill: currentColor; }
+.frame img { display: block; width: 100%; height: auto; border-radius: .4rem; }
 .frame svg text { font-family: inherit !important; }
 figcaption { color: var(--soft); font-size: .9rem; line-height: 1.45; margin-top: .45rem; }
 pre {

@@ -7,32 +7,58 @@ beside. To add one: its file, its line below, its test.
 import importlib
 
 from marginax.reproduce.experiment import Experiment, Record, Row, Workbench, reproduce
+from marginax.reproduce.series import reproduce_series
 
-__all__ = ["Experiment", "Record", "Row", "Workbench", "experiment", "names", "reproduce"]
+__all__ = [
+    "Experiment",
+    "Record",
+    "Row",
+    "Workbench",
+    "classics",
+    "experiment",
+    "names",
+    "reproduce",
+    "reproduce_series",
+]
 
-_EXPERIMENTS = {
+_CLASSICS = {  # what the field's courses are built on: `marginax reproduce classics`, `make reproduce`
+    "blundell-regression": "marginax.reproduce.blundell_regression",
+    "fashion-ood": "marginax.reproduce.fashion_ood",
+    "gal-rotated-one": "marginax.reproduce.gal_rotated_one",
+    "gal-co2": "marginax.reproduce.gal_co2",
+    "guo-calibration": "marginax.reproduce.guo_calibration",
+    "logistic-boundary": "marginax.reproduce.logistic_boundary",
+    "sgld-vs-hmc": "marginax.reproduce.sgld_vs_hmc",
+    "uci": "marginax.reproduce.uci",
+    "mcmc-zoo": "marginax.reproduce.mcmc_zoo",
+    "combined": "marginax.reproduce.combined",
+}
+_OTHERS = {
     "augmentation": "marginax.reproduce.augmentation",
     "bandits": "marginax.reproduce.bandits",
     "bayes-opt": "marginax.reproduce.bayes_opt",
-    "blundell-regression": "marginax.reproduce.blundell_regression",
     "crowds": "marginax.reproduce.crowds",
     "digits": "marginax.reproduce.digits",
-    "gal-co2": "marginax.reproduce.gal_co2",
-    "gal-rotated-one": "marginax.reproduce.gal_rotated_one",
-    "logistic-boundary": "marginax.reproduce.logistic_boundary",
-    "mcmc-zoo": "marginax.reproduce.mcmc_zoo",
     "molecules": "marginax.reproduce.molecules",
     "one-shot": "marginax.reproduce.one_shot",
     "one-shot-invented": "marginax.reproduce.one_shot_invented",
     "segmentation": "marginax.reproduce.segmentation",
-    "sgld-vs-hmc": "marginax.reproduce.sgld_vs_hmc",
-    "uci": "marginax.reproduce.uci",
 }
+_EXPERIMENTS = dict(sorted((_CLASSICS | _OTHERS).items()))
 
 
 def names() -> tuple[str, ...]:
     """Of all experiments."""
     return tuple(_EXPERIMENTS)
+
+
+def classics() -> tuple[str, ...]:
+    """Of those that `marginax reproduce classics` runs one after the other.
+
+    >>> set(classics()) < set(names())
+    True
+    """
+    return tuple(_CLASSICS)
 
 
 def experiment(name: str) -> Experiment:

@@ -2,7 +2,7 @@
 
 FOLDER/record.json    the table, settings, seconds: all figures of the documentation come from here
 FOLDER/picture.png
-FOLDER/run/           fits and values, so that the same command goes on where it was ended
+FOLDER/run/           fits, values and seconds, so that the same command goes on where it was ended
 """
 
 import io
@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from marginax import __version__
-from marginax.files import RunDirectory
+from marginax.files import FileError, RunDirectory
 from marginax.files.single import write_bytes, write_text
 from marginax.infer import fit, resume
 from marginax.posterior import AbstractPosterior
+
+RECORD, PICTURE, RUN = "record.json", "picture.png", "run"
+_SECONDS = "seconds"
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,8 @@ class Record:
         curves: lists of numbers by name, such as a score against time.
         date: of the end.
         machine: that it ran on.
+        seconds: that all of it took, in one session or several; 0 where that was not kept.
+        version: of this package.
     """
 
     name: str
@@ -83,6 +88,31 @@ class Record:
     curves: Mapping[str, Any] = field(default_factory=dict)
     date: str = ""
     machine: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    version: str = ""
+
+    @classmethod
+    def from_json(cls, text: str) -> "Record":
+        """As `to_json` wrote it.
+
+        >>> record = Record("it", "small", (Row("error", 1.2, 0.1, published=1.3),), {"hidden": (10, 10)})
+        >>> Record.from_json(record.to_json()).rows == record.rows
+        True
+        """
+        tree = json.loads(text)
+        rows = tuple(Row(**{name: value for name, value in row.items() if name != "verdict"}) for row in tree["rows"])
+        return cls(**tree | {"rows": rows, "remarks": tuple(tree["remarks"])})
+
+    @classmethod
+    def read(cls, folder: Path) -> "Record | None":
+        """That of a folder, or None where there is none."""
+        path = folder / RECORD
+        if not path.is_file():
+            return None
+        try:
+            return cls.from_json(path.read_text(encoding="utf-8"))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise FileError(f"{path}: damaged, or no record of an experiment ({error}): remove it") from error
 
     def row(self, what: str) -> Row:
         """That of a name."""
@@ -182,18 +212,32 @@ def reproduce(
         raise ValueError(f"budget must be one of {', '.join(experiment.settings)}, got {budget!r}")
     settings = experiment.settings[budget]
     remedy = "choose another --out, or remove it"
-    run = RunDirectory(folder / "run", "reproduction", "marginax reproduce", remedy, kind="reproduction")
+    run = RunDirectory(folder / RUN, "reproduction", "marginax reproduce", remedy, kind="reproduction")
     began = time.monotonic()
     with run.owned():
         inputs = {"experiment": experiment.name, "budget": budget, "settings": dict(settings), "version": __version__}
         run.create({}, inputs=inputs)
-        rows, remarks, curves, figure = experiment.run(Workbench(run, settings, progress, callback))
-    callback(f"done, {time.monotonic() - began:.0f} s now")
-    now = datetime.now(UTC).date().isoformat()
-    machine = {"system": platform.system(), "architecture": platform.machine(), "cores": os.cpu_count()}
-    record = Record(experiment.name, budget, tuple(rows), dict(settings), tuple(remarks), curves, now, machine)
-    write_text(folder / "record.json", record.to_json())
+        earlier = (run.value(_SECONDS) or {_SECONDS: 0.0})[_SECONDS]
+        try:
+            rows, remarks, curves, figure = experiment.run(Workbench(run, settings, progress, callback))
+        finally:
+            now = time.monotonic() - began
+            run.replace(_SECONDS, {_SECONDS: earlier + now})
+    callback(f"done, {now:.0f} s now")
+    record = Record(
+        experiment.name,
+        budget,
+        tuple(rows),
+        dict(settings),
+        tuple(remarks),
+        curves,
+        date=datetime.now(UTC).date().isoformat(),
+        machine={"system": platform.system(), "architecture": platform.machine(), "cores": os.cpu_count()},
+        seconds=earlier + now,
+        version=__version__,
+    )
+    write_text(folder / RECORD, record.to_json())
     picture = io.BytesIO()
     figure.savefig(picture, dpi=120, bbox_inches="tight")
-    write_bytes(folder / "picture.png", picture.getvalue())
+    write_bytes(folder / PICTURE, picture.getvalue())
     return record
