@@ -1,12 +1,15 @@
 """The guides say what is so: tables made from records, a method of at most 60 lines that is right."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from benchmarks.harness import figures, reproductions
 from tests.test_docs import python_blocks
+
+from marginax.reproduce import classics, experiment
 
 ROOT = Path(__file__).resolve().parent.parent
 NEW_METHOD = python_blocks((ROOT / "docs" / "new-method.md").read_text(encoding="utf-8"))[0][1]
@@ -15,6 +18,22 @@ NEW_METHOD = python_blocks((ROOT / "docs" / "new-method.md").read_text(encoding=
 def test_reproductions_are_those_of_the_records():
     written = reproductions.PAGE.read_text(encoding="utf-8")
     assert written == reproductions.page(), "docs/reproductions is out of date: run `python -m benchmarks figures`"
+    pictures = reproductions.PICTURES.read_text(encoding="utf-8")
+    assert pictures == reproductions.pictures(), "pictures are out of date: run `python -m benchmarks figures`"
+
+
+def test_every_classic_has_a_lesson_and_a_picture():
+    pictures = reproductions.pictures()
+    for name in classics():
+        assert experiment(name).lesson, f"{name} says no lesson"
+        assert re.search(rf"`marginax reproduce {name} --budget (small|full)`", pictures), f"{name} has no record"
+
+
+def test_figures_that_are_not_reached_are_named(tmp_path):
+    rows = [{"what": what, "verdict": verdict} for what, verdict in (("a", "matched"), ("b", "not reached"), ("c", ""))]
+    found = reproductions.standing([("x-small", {"name": "x", "budget": "small", "rows": rows})])
+    assert "| x | small |  | 1 | 1: b |" in found
+    assert "| y |" not in reproductions.standing([("y-small", {"name": "y", "budget": "small", "rows": rows[2:]})])
 
 
 def test_figures_are_those_of_the_records():

@@ -171,3 +171,4 @@ def main() -> None:
     PAGE.write_text(page(), encoding="utf-8")
     CHOOSING.write_text(with_costs(CHOOSING.read_text(encoding="utf-8")), encoding="utf-8")
     reproductions.PAGE.write_text(reproductions.page(), encoding="utf-8")
+    reproductions.PICTURES.write_text(reproductions.pictures(), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""docs/reproductions/index.md from the records beside it: no figure of that page is written by hand.
+"""The pages of docs/reproductions from the records beside them: no figure there is written by hand.
 
 marginax reproduce NAME --out docs/reproductions/NAME-small    a record and its picture
-python -m benchmarks figures                                   the page
+python -m benchmarks figures                                   the pages
 """
 
 import json
@@ -10,7 +10,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "reproductions"
-PAGE = FOLDER / "index.md"
+PAGE, PICTURES = FOLDER / "index.md", FOLDER / "pictures.md"
+VERDICTS = ("better", "matched", "not reached")
 INTRO = """# Published results, run again
 
 Each of these is one command, `marginax reproduce NAME`, which goes on where it was ended and leaves a table, a picture
@@ -18,12 +19,50 @@ and a record. This page is made from the records by `python -m benchmarks figure
 *Better* and *matched* are about two standard errors; what is not reached is shown as not reached. A small budget takes
 minutes and stands beside published figures for orientation only, where it stands beside any.
 """
+INTRO_OF_PICTURES = """# The course in pictures
+
+Pictures that the field's courses show, drawn anew: each by one command, `marginax reproduce NAME`, with the sentence
+that it stands for. Their figures are among the [published results](index.md); `make reproduce` draws all of them.
+"""
 
 
 def page(folder: Path = FOLDER) -> str:
-    """The whole page."""
-    records = [(path.parent.name, json.loads(path.read_text())) for path in sorted(folder.glob("*/record.json"))]
-    return "\n".join([INTRO, *(section(name, record) for name, record in records)])
+    """All records, and first of all what stands beside published figures."""
+    records = _records(folder)
+    return "\n".join([INTRO, standing(records), *(section(name, record) for name, record in records)])
+
+
+def pictures(folder: Path = FOLDER) -> str:
+    """The classics, in the order of a course: of each its lesson and its picture, that of the largest budget."""
+    from marginax.reproduce import classics, experiment
+
+    found = {record["name"]: (place, record) for place, record in reversed(_records(folder))}  # full ones win
+    parts = []
+    for name in classics():
+        chosen = experiment(name)
+        parts.append(f"## {chosen.title}\n\n{chosen.lesson}\n")
+        if name in found:
+            place, record = found[name]
+            parts.append(f"![{chosen.title}]({place}/picture.png)\n")
+            parts.append(f"`marginax reproduce {name} --budget {record['budget']}`\n")
+    return "\n".join([INTRO_OF_PICTURES, *parts])
+
+
+def standing(records: list[tuple[str, dict[str, Any]]]) -> str:
+    """Of each record with published figures, how many are better, matched, not reached, and which are not."""
+    lines = ["| | budget | better | matched | not reached |", "|---|---|---|---|---|"]
+    for _, record in records:
+        rows = {word: [row["what"] for row in record["rows"] if row["verdict"] == word] for word in VERDICTS}
+        if any(rows.values()):
+            counts = [str(len(rows[word]) or "") for word in VERDICTS]
+            if rows["not reached"]:
+                counts[-1] += ": " + "; ".join(rows["not reached"])
+            lines.append(f"| {record['name']} | {record['budget']} | {' | '.join(counts)} |")
+    return "\n".join([*lines, "", "Why a figure is not reached is said below its table, as far as we know.", ""])
+
+
+def _records(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    return [(path.parent.name, json.loads(path.read_text())) for path in sorted(folder.glob("*/record.json"))]
 
 
 def section(folder: str, record: dict[str, Any]) -> str:

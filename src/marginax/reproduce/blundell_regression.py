@@ -84,4 +84,8 @@ def _picture(drawing: Any, x: np.ndarray, y: np.ndarray, grid: np.ndarray, bands
     return figure
 
 
-EXPERIMENT = Experiment("blundell-regression", "A noisy curve, by uncertain weights", SETTINGS, run)
+_LESSON = (
+    "Where there are no data, all networks that explain the data are possible, and they disagree; one network "
+    "cannot disagree with itself."
+)
+EXPERIMENT = Experiment("blundell-regression", "A noisy curve, by uncertain weights", SETTINGS, run, _LESSON)

@@ -171,4 +171,8 @@ def _picture(drawing: Any, curves: dict[str, list[float]], num_chains: int) -> A
     return figure
 
 
-EXPERIMENT = Experiment("combined", "Every method alone, and as an ensemble", SETTINGS, run)
+_LESSON = (
+    "Methods are not rivals: one says what is possible around a mode, an ensemble brings several modes, and "
+    "both together are a mixture."
+)
+EXPERIMENT = Experiment("combined", "Every method alone, and as an ensemble", SETTINGS, run, _LESSON)

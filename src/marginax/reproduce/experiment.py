@@ -191,12 +191,14 @@ class Experiment:
         title: in words.
         settings: of each budget.
         run: takes a workbench and gives rows, remarks, curves, and a picture of matplotlib.
+        lesson: of a classic: what its picture shows, in a sentence of a course.
     """
 
     name: str
     title: str
     settings: Mapping[str, Mapping[str, Any]]
     run: Callable[[Workbench], tuple[list[Row], list[str], dict[str, Any], Any]]
+    lesson: str = ""
 
 
 def reproduce(

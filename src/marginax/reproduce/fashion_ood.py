@@ -218,4 +218,8 @@ def _picture(drawing: Any, shown: dict[str, Any]) -> Any:
     return figure
 
 
-EXPERIMENT = Experiment("fashion-ood", "Trained on garments, shown digits", SETTINGS, run)
+_LESSON = (
+    "A network that is shown what it has never seen answers all the same; that it does not know shows in how "
+    "its answers spread, and in how draws of its weights disagree."
+)
+EXPERIMENT = Experiment("fashion-ood", "Trained on garments, shown digits", SETTINGS, run, _LESSON)

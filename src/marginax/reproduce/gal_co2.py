@@ -98,4 +98,8 @@ def _picture(drawing: Any, year: np.ndarray, rest: np.ndarray, grid: np.ndarray,
     return figure
 
 
-EXPERIMENT = Experiment("gal-co2", "Carbon dioxide beyond the last measurement", SETTINGS, run)
+_LESSON = (
+    "Beyond the last measurement the best curve goes on as if it knew; what is believed about it should widen "
+    "with the distance."
+)
+EXPERIMENT = Experiment("gal-co2", "Carbon dioxide beyond the last measurement", SETTINGS, run, _LESSON)

@@ -100,4 +100,5 @@ def _picture(drawing: Any, degrees: np.ndarray, turned: np.ndarray, logits: np.n
     return figure
 
 
-EXPERIMENT = Experiment("gal-rotated-one", "A digit 1, rotated", SETTINGS, run)
+_LESSON = "A softmax output near one is not certainty: passes that are each sure may contradict each other."
+EXPERIMENT = Experiment("gal-rotated-one", "A digit 1, rotated", SETTINGS, run, _LESSON)

@@ -89,4 +89,10 @@ def _picture(drawing: Any, settings: Any) -> Any:
     return figure
 
 
-EXPERIMENT = Experiment("logistic-boundary", "A point estimate and the posterior average, in the plane", SETTINGS, run)
+_LESSON = (
+    "One boundary is sure of itself at any distance; averaged over all boundaries that the data allow, "
+    "certainty fades away from the data."
+)
+EXPERIMENT = Experiment(
+    "logistic-boundary", "A point estimate and the posterior average, in the plane", SETTINGS, run, _LESSON
+)

@@ -144,4 +144,8 @@ def _picture(drawing: Any, shown: dict[str, np.ndarray]) -> Any:
     return figure
 
 
-EXPERIMENT = Experiment("mcmc-zoo", "Samplers on a banana and on two modes", SETTINGS, run)
+_LESSON = (
+    "A sampler is a walk, and how well it walks depends on the ground: what is quick on one density is stuck "
+    "on another."
+)
+EXPERIMENT = Experiment("mcmc-zoo", "Samplers on a banana and on two modes", SETTINGS, run, _LESSON)

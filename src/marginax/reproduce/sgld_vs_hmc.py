@@ -96,4 +96,10 @@ def _picture(drawing: Any, data: tuple[np.ndarray, np.ndarray], predictions: dic
     return figure
 
 
-EXPERIMENT = Experiment("sgld-vs-hmc", "Langevin dynamics on minibatches beside Hamiltonian dynamics", SETTINGS, run)
+_LESSON = (
+    "Gradient descent with noise of the right size wanders through the posterior; how wrong it is depends on "
+    "the step, and an accept step makes it right."
+)
+EXPERIMENT = Experiment(
+    "sgld-vs-hmc", "Langevin dynamics on minibatches beside Hamiltonian dynamics", SETTINGS, run, _LESSON
+)
