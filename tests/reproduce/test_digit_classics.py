@@ -39,6 +39,7 @@ TINY = {
     "num_test": 60,
     "num_epochs": dict.fromkeys(METHODS, 1),
     "choosing_epochs": 1,
+    "choosing_width": 8,
     "num_draws": 3,
 }
 

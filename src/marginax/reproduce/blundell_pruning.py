@@ -15,7 +15,7 @@ from marginax.reproduce.blundell_mnist import MIXTURE, digits, judged, train
 from marginax.reproduce.experiment import Experiment, Row, Workbench
 
 _COMMON = {"fractions": (0.0, 0.5, 0.75, 0.95, 0.98), "num_test": 10_000}
-_OPTIONS = {"learning_rate": 1e-3, "initial_scale": 0.3, "wide": 1.0}
+_OPTIONS = {"optimiser": "Adam", "learning_rate": 1e-3, "initial_scale": 0.3, "wide": 1.0}
 SETTINGS: dict[str, dict[str, Any]] = {
     "small": _COMMON | {"width": 400, "num_train": 20_000, "num_epochs": 20, "options": _OPTIONS, "num_draws": 20},
     "full": _COMMON | {"width": 1200, "num_train": 60_000, "num_epochs": 100, "options": _OPTIONS, "num_draws": 50},
