@@ -37,15 +37,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "small": _FULL
     | {
         "num_seeds": ((400, 1),),  # of each width
-        "num_train": 20_000,
-        "num_epochs": {SGD: 15, DROPOUT: 15, GAUSSIAN: 15, MIXTURE: 15},
+        "num_train": 10_000,
+        "num_epochs": {SGD: 10, DROPOUT: 10, GAUSSIAN: 10, MIXTURE: 10},
         "candidates": {
             SGD: _DESCENT[:1],
             DROPOUT: _DESCENT[:1],
             GAUSSIAN: _VARIATIONAL[2:3],
             MIXTURE: _VARIATIONAL[2:3],
         },
-        "num_draws": 20,
+        "num_draws": 10,
     },
     # About an hour on two cores by step times of 2, 3, 5.5 and 9 ms in the order of METHODS.
     "full": _FULL | {"num_seeds": ((400, 3),), "num_epochs": {SGD: 60, DROPOUT: 100, GAUSSIAN: 120, MIXTURE: 120}},

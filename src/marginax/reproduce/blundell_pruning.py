@@ -17,7 +17,7 @@ from marginax.reproduce.experiment import Experiment, Row, Workbench
 _COMMON = {"fractions": (0.0, 0.5, 0.75, 0.95, 0.98), "num_test": 10_000}
 _OPTIONS = {"optimiser": "Adam", "learning_rate": 1e-3, "initial_scale": 0.3, "wide": 1.0}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "small": _COMMON | {"width": 400, "num_train": 20_000, "num_epochs": 20, "options": _OPTIONS, "num_draws": 20},
+    "small": _COMMON | {"width": 400, "num_train": 10_000, "num_epochs": 10, "options": _OPTIONS, "num_draws": 10},
     "full": _COMMON | {"width": 1200, "num_train": 60_000, "num_epochs": 100, "options": _OPTIONS, "num_draws": 50},
 }
 _PUBLISHED = {0.0: 1.24, 0.5: 1.24, 0.75: 1.24, 0.95: 1.29, 0.98: 1.39}

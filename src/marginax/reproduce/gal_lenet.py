@@ -23,7 +23,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "num_train": 10_000,
         "channels": (10, 20),
         "hidden": 100,
-        "stages": ((2, 0.02), (3, 0.02), (5, 0.005)),  # epochs and step size
+        "stages": ((2, 0.02), (2, 0.02), (4, 0.005)),  # epochs and step size
+        "num_test": 5000,
         "num_passes": 20,
         "num_starts": 1,
     },
