@@ -78,3 +78,36 @@ def test_a_convnet_on_few_digits(tmp_path, data_dir):
         apart = record.row(f"{place}, Monte Carlo less weight averaging: nats").ours
         assert apart != 0
         assert apart == pytest.approx(np.subtract(*(record.row(f"{place}, {a}: nats").ours for a in AVERAGES[::-1])))
+
+
+@pytest.mark.slow
+def test_a_small_network_learns_digits(tmp_path, data_dir):
+    record, rows = small("mlp-mnist", tmp_path)
+    assert rows["weights and biases"].ours == 13_002
+    assert rows["test digits: wrong, %"].ours < 8
+    (curve,) = record.curves["learning"]
+    assert curve[0][1] > np.log(10) > 2 * curve[1][1]  # one epoch is worth most of it
+    assert curve[-1][1] < 0.7 * curve[1][1]
+    assert curve[-1][1] < curve[-1][3]  # what was trained on is known better
+
+
+@pytest.mark.slow
+def test_few_weights_of_uncertain_ones_are_needed(tmp_path, data_dir):
+    _, rows = small("blundell-pruning", tmp_path)
+    assert rows["0% removed: wrong, %"].ours < 8
+    for fraction in (50, 75):
+        cost = rows[f"{fraction}% removed costs, points"]
+        assert abs(cost.ours) < 0.5 + 2 * cost.standard_error
+
+
+@pytest.mark.slow
+def test_errors_of_uncertain_weights(tmp_path, data_dir):
+    _, rows = small("blundell-mnist", tmp_path)
+    assert max(rows[f"400 units, {name}: wrong, %"].ours for name in METHODS) < 8
+
+
+@pytest.mark.slow
+def test_dropout_in_a_convnet_averaged_in_two_ways(tmp_path, data_dir):
+    _, rows = small("gal-lenet", tmp_path)
+    for place in PLACES:
+        assert rows[f"{place}, {AVERAGES[0]}: wrong, %"].ours < 8
