@@ -28,7 +28,7 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
     settings, drawing = bench.settings, require("matplotlib.figure")
     data, (x, y) = digits("train", settings["num_train"]), digits("test", settings["num_test"])
     width, options = settings["width"], settings["options"]
-    posterior = train(bench, f"{width} {MIXTURE}", data, MIXTURE, options, width, settings["num_epochs"], 0)
+    posterior = train(bench, f"{width} {MIXTURE} seed 0", data, MIXTURE, options, width, settings["num_epochs"], 0)
     seconds, rows, wrong = bench.seconds(posterior), [], {}
     for fraction in settings["fractions"]:
         found = bench.measure(

@@ -32,7 +32,7 @@ def _judged(prediction: Any, y: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _untrained(model: mx.Model, x: np.ndarray) -> Any:
+def _untrained(model: Any, x: np.ndarray) -> Any:
     logits = np.asarray(jax.vmap(model.network)(x), np.float64)
     probs = np.exp(logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True))
     return mx.predict.ClassificationPrediction.from_draws(probs[None])
@@ -63,7 +63,7 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
             curve.append([curve[-1][0] + num_epochs, *(found[part][k] for part in _PARTS for k in ("cost", "error"))])
         curves.append(curve)
         wrong.append(np.isin(np.arange(settings["num_test"]), found["test"]["wrong"]))
-        first = first or posterior
+        first = posterior if first is None else first
     share = 100 * np.mean(wrong, axis=0)
     last = np.mean(curves, axis=0)[-1]
     size = sum(leaf.size for leaf in jax.tree.leaves(model.initial(0).network))
