@@ -69,7 +69,7 @@ def test_few_weights_are_removed_from_a_network_of_few_digits(tmp_path, data_dir
 
 
 def test_a_convnet_on_few_digits(tmp_path, data_dir):
-    tiny_net = {"channels": (3, 4), "hidden": 8, "stages": ((1, 0.01), (1, 0.005)), "num_passes": 4}
+    tiny_net = {"channels": (3,), "hidden": 4, "stages": ((1, 0.01), (1, 0.005)), "num_passes": 4}
     record = tiny("gal-lenet", tmp_path, num_train=100, num_test=50, **tiny_net)
     named = {f"{place}, {average}" for place in PLACES for average in AVERAGES}
     assert set(record.curves) == named - {f"{PLACES[0]}, {AVERAGES[1]}"}  # without dropout all passes are the same
@@ -110,4 +110,4 @@ def test_errors_of_uncertain_weights(tmp_path, data_dir):
 def test_dropout_in_a_convnet_averaged_in_two_ways(tmp_path, data_dir):
     _, rows = small("gal-lenet", tmp_path)
     for place in PLACES:
-        assert rows[f"{place}, {AVERAGES[0]}: wrong, %"].ours < 8
+        assert rows[f"{place}, {AVERAGES[0]}: wrong, %"].ours < 10

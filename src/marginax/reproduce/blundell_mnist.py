@@ -47,7 +47,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         },
         "num_draws": 10,
     },
-    # About an hour on two cores by step times of 2, 3, 5.5 and 9 ms in the order of METHODS.
+    # Planned, not measured: an hour on two cores, if steps take 2, 3, 5.5 and 9 ms in the order of METHODS. The first
+    # is that of the benchmark, the last 4.5 times as much, as on a busy core.
     "full": _FULL | {"num_seeds": ((400, 3),), "num_epochs": {SGD: 60, DROPOUT: 100, GAUSSIAN: 120, MIXTURE: 120}},
     # The wider networks, one seed each: a step takes three and five times as long.
     "wide": _FULL
