@@ -22,8 +22,12 @@ __all__ = [
 ]
 
 _CLASSICS = {  # what the field's courses are built on: `marginax reproduce classics`, `make reproduce`
+    "mlp-mnist": "marginax.reproduce.mlp_mnist",
+    "blundell-mnist": "marginax.reproduce.blundell_mnist",
+    "blundell-pruning": "marginax.reproduce.blundell_pruning",
     "blundell-regression": "marginax.reproduce.blundell_regression",
     "fashion-ood": "marginax.reproduce.fashion_ood",
+    "gal-lenet": "marginax.reproduce.gal_lenet",
     "gal-rotated-one": "marginax.reproduce.gal_rotated_one",
     "gal-co2": "marginax.reproduce.gal_co2",
     "guo-calibration": "marginax.reproduce.guo_calibration",
