@@ -150,6 +150,7 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
         "One chain and several are fitted apart, from different seeds: that several are better is not true by "
         "construction. Standard errors are over pictures, and paired for what is gained.",
         "Seconds are those of the fit, compilation included; chains run side by side.",
+        "Step sizes are the methods' own; nothing was tuned.",
     ]
     return rows + gains, remarks, curves, _picture(drawing, curves, num_chains)
 
