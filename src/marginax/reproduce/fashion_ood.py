@@ -69,7 +69,7 @@ _PUBLISHED: dict[str, dict[str, tuple[float, str]]] = {
 
 def _methods(settings: Any) -> dict[str, Any]:
     infer = mx.infer
-    common = {"batch_size": settings["batch_size"], "optimiser": infer.Adam(settings["learning_rate"])}
+    common: dict[str, Any] = {"batch_size": settings["batch_size"], "optimiser": infer.Adam(settings["learning_rate"])}
     training = infer.MAP(num_epochs=settings["num_epochs"], **common)
     quiet = infer.LocalReparameterisation()
     found: dict[str, Any] = {

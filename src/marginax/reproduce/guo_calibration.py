@@ -70,7 +70,7 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
     settings, drawing = bench.settings, require("matplotlib.figure")
     data = _data(settings)
     method = mx.infer.MAP(num_epochs=settings["num_epochs"], batch_size=settings["batch_size"])
-    shape = {"in_shape": (3, 32, 32), "channels": settings["channels"], "hidden": settings["hidden"]}
+    shape: dict[str, Any] = {"in_shape": (3, 32, 32), "channels": settings["channels"], "hidden": settings["hidden"]}
     y, found, seconds, temperatures, shown = data["test"][1], [], 0.0, [], {}
     for seed in range(settings["num_networks"]):
         model = mx.Model(mx.nets.LeNet(**shape, key=seed), mx.likelihoods.Categorical())
