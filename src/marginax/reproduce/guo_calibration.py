@@ -104,7 +104,8 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
         f"Standard errors are over test pictures, whose figures are means over {settings['num_networks']} network(s); "
         "that of what is gained is paired. Standard errors of ECE are the jackknife's, with bins held.",
         "Small budget: a first run, 15 epochs of 4,000 pictures, was hardly too sure, and after a look at its table "
-        "was given up for fewer pictures and more epochs, since the subject is a network that is. Nothing else was tuned.",
+        "was given up for fewer pictures and more epochs, since the subject is a network that is. Nothing else was "
+        "tuned.",
     ]
     curves = {"temperature": temperatures}
     return rows, remarks, curves, _picture(drawing, shown, y)
