@@ -110,7 +110,7 @@ def test_one_temperature_mends_a_convnet_that_is_too_sure(tmp_path, data_dir):
     assert before.ours - after.ours > 4 * np.hypot(before.standard_error, after.standard_error)
     assert after.ours < rows["one temperature: ECE if labels came as predicted"].ours + 0.03
     assert rows["as trained: mean confidence"].ours > rows["as trained: share right"].ours + 0.05
-    assert rows["as trained: share right"].ours == rows["one temperature: share right"].ours > 0.4
+    assert rows["as trained: share right"].ours == rows["one temperature: share right"].ours > 0.3
     gain = rows["gained by one temperature: nats per picture"]
     assert gain.ours > 4 * gain.standard_error
 
