@@ -103,6 +103,7 @@ class Annotators(AbstractLikelihood):
 
     may_be_wrong: ClassVar[bool] = True
     by_annotators: ClassVar[bool] = True
+    takes_missing: ClassVar[bool] = True
 
     def __init__(self, num_classes: int, num_annotators: int, confusion: object = None):
         """Check the numbers; data are checked when they come."""
