@@ -36,6 +36,8 @@ def folder(tmp_path_factory):
     }
     crowd = table.assign(**answers)
     crowd[list(SKILLS)] = crowd[list(SKILLS)].mask(rng.uniform(size=(160, 3)) < 0.3)
+    silent = crowd[list(SKILLS)].isna().all(axis=1)
+    crowd.loc[silent, "bob"] = answers["bob"][silent]
     crowd.loc[:1, list(SKILLS)] = None  # nobody was asked
     crowd.to_csv(folder / "crowd.csv", index=False)
     wrong = rng.uniform(size=160) < 0.2
@@ -161,6 +163,20 @@ def test_rows_without_a_label_are_left_out_or_used(folder):
     assert len(kept.rows) == found["held_out_rows"] == json.loads(left_out.stdout)["held_out_rows"]
     report = (folder / "used" / "report.html").read_text(encoding="utf-8")
     assert f"{160 - len(kept.rows)} to fit" in report
+
+
+def test_numbers_with_gross_errors_are_named(folder):
+    rng = np.random.default_rng(5)
+    x = rng.uniform(-1, 1, size=80)
+    y = 2 * x + rng.normal(scale=0.1, size=80)
+    y[[10, 40, 70]] += [3, -3, 4]
+    pd.DataFrame({"x": x.round(3), "y": y.round(3)}).to_csv(folder / "numbers.csv", index=False)
+    arguments = ("--target", "y", "--likelihood", "outliers", *CHEAP, "--out", folder / "numbers-run", "--json")
+    found = run("fit", folder / "numbers.csv", *arguments)
+    assert found.exit_code == 0, found.output
+    labels = pd.read_csv(json.loads(found.stdout)["labels"])
+    assert sorted(labels["row"][labels["wrong"].argsort()[::-1][:3]]) == [11, 41, 71]
+    assert "gross errors" in (folder / "numbers-run" / "report.html").read_text(encoding="utf-8")
 
 
 MISTAKES = {
