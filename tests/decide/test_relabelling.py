@@ -133,19 +133,3 @@ def test_a_model_without_annotators_is_refused():
     model = mx.Model(mx.nets.Intercept(2), mx.likelihoods.Categorical())
     with pytest.raises(TypeError, match=r"model must be an mx\.Model with mx\.likelihoods\.Annotators"):
         relabel_actively(model, np.zeros((2, 1)), [[0], [1]], print, TRAINING, batch_size=1, budget=1, key=0)
-
-
-@pytest.mark.slow
-def test_bird_watchers_are_asked_well(data_dir):
-    """One answer of each picture to begin with; after 108 more the consensus is better than with random ones."""
-    birds = mx.data.load_crowd("bluebirds")
-    gaps = []
-    for seed in range(5):
-        rng = np.random.default_rng(seed)
-        first = np.where(rng.uniform(size=birds.answers.shape).argsort(axis=1) < 2, birds.answers, -1)
-        errors = [
-            study(birds.gold, birds.answers, first, rule, key=seed, batch_size=27, budget=432).curve.error
-            for rule in (ExpectedInformation(), RandomQuestions())
-        ]
-        gaps.append(errors[1][1:].mean() - errors[0][1:].mean())
-    assert np.mean(gaps) > 2 * np.std(gaps, ddof=1) / np.sqrt(len(gaps))

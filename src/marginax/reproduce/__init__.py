@@ -26,6 +26,7 @@ _EXPERIMENTS = {
     "noisy-mnist": "marginax.reproduce.noisy_mnist",
     "one-shot": "marginax.reproduce.one_shot",
     "one-shot-invented": "marginax.reproduce.one_shot_invented",
+    "relabelling": "marginax.reproduce.relabelling",
     "segmentation": "marginax.reproduce.segmentation",
     "sgld-vs-hmc": "marginax.reproduce.sgld_vs_hmc",
 }
