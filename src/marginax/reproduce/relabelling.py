@@ -80,7 +80,8 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
         ax.legend(frameon=False)
     remarks = [
         f"To begin with each item has {settings['num_first']} answers, by people at random; then "
-        f"{settings['num_rounds']} rounds ask for {settings['num_more']} more of an item on average, in a round about an item once at most.",
+        f"{settings['num_rounds']} rounds ask for {settings['num_more']} more of an item on average, "
+        "in a round about an item once at most.",
         f"Means and standard errors are over {settings['num_seeds']} choices of first answers; differences are paired. "
         "Curves are answers of an item, and accuracies in percent.",
     ]
