@@ -195,7 +195,7 @@ MISTAKES = {
     "empty": (("empty", "--annotators", "a,b"), "annotator 'b' has no label in any row"),
     "disjoint": (
         ("disjoint", "--annotators", "a,b"),
-        "must choose among the same classes, got no, yes from 'a' and 0, 1",
+        "must choose among the same classes, got no, yes from .a. and 0, 1",
     ),
     "nobody": (("few", "--annotators", "truth,width"), "whole numbers or texts"),
 }

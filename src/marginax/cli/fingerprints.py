@@ -37,7 +37,7 @@ def fingerprints(x: Frame, y: Frame, like: Frame) -> np.ndarray:
         if types.is_numeric_dtype(column.dtype):
             numbers.append(_numbers(column))
         else:
-            texts.append(column.astype("str").to_numpy(object))
+            texts.append(column.astype(object).where(column.notna(), "").astype("str").to_numpy(object))
     block = np.column_stack([*numbers, np.zeros(len(x))]) + 0.0  # one zero, not two
     block[np.isnan(block)] = np.nan
     words = zip(*texts, strict=True) if texts else [()] * len(x)

@@ -126,12 +126,14 @@ def report(
 
 def _targets(found: Any, kept: Any, truth: str | None, *, known: bool = True) -> Any:
     """The column to judge by, or those of annotators; None if it need not be there, and is not."""
+    from marginax.data.answer_columns import labels_in
+
     if truth is not None:
         return found.select([truth])[truth]
     if not known and not set(kept.columns) <= set(found.x.columns):
         return None
     columns = found.select(kept.columns)
-    return columns if kept.y.ndim == 2 else columns[kept.target]
+    return labels_in(columns, kept.columns) if kept.y.ndim == 2 else columns[kept.target]
 
 
 def _load(run: Path, kept: Any, *, judged: bool = False) -> Any:

@@ -27,7 +27,7 @@ def as_answer_columns(frame: Frame, names: Sequence[str], notes: list[str]) -> t
     names = list(names)
     if len(names) < 2 or len(set(names)) < len(names):
         raise ValueError(f"annotators must be two columns or more, each named once, got {', '.join(map(repr, names))}")
-    answers = require("pandas").DataFrame({name: _labels(frame[name]) for name in names})
+    answers = labels_in(frame, names)
     given = answers.notna()
     for name in names:
         if not given[name].any():
@@ -42,14 +42,24 @@ def as_answer_columns(frame: Frame, names: Sequence[str], notes: list[str]) -> t
             stacklevel=3,
         )
     kept = answers[~empty].reset_index(drop=True)
-    kept = kept.astype(np.float64) if isinstance(answers[names[0]].dropna().iloc[0], int) else kept
-    classes = sorted(set(answers.to_numpy()[given.to_numpy()]))
-    shown = ", ".join(map(str, classes[:_SHOWN])) + (", ..." if len(classes) > _SHOWN else "")
+    shown = _few(set(answers.to_numpy()[given.to_numpy()]))
     num = int(given.to_numpy().sum())
     notes.append(
         f"{len(names)} annotators gave {num:,} labels of {len(kept):,} rows, {num / len(kept):.1f} each: {shown}."
     )
     return frame[~empty], kept
+
+
+def labels_in(frame: Frame, names: Sequence[str]) -> Frame:
+    """Columns of labels, however a file has written them: numbers where all are, else texts, with gaps.
+
+    >>> import pandas as pd
+    >>> labels_in(pd.DataFrame({"a": [True, False], "b": ["True", None]}), ["a", "b"]).to_numpy().tolist()
+    [['True', 'True'], ['False', None]]
+    """
+    found = require("pandas").DataFrame({name: _labels(frame[name]) for name in names}, dtype=object)
+    values = found.to_numpy()[found.notna().to_numpy()]
+    return found.astype(np.float64) if len(values) and all(isinstance(value, int) for value in values) else found
 
 
 def vote_of(answers: Frame) -> np.ndarray:
@@ -105,5 +115,5 @@ def _check_classes(classes: dict[str, set[Any]]) -> None:
 
 
 def _few(labels: set[Any]) -> str:
-    ordered = sorted(map(str, labels))
+    ordered = [f"{label:g}" if isinstance(label, float) else str(label) for label in sorted(labels)]
     return ", ".join(ordered[:_SHOWN]) + (", ..." if len(ordered) > _SHOWN else "")
