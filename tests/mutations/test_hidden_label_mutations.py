@@ -7,6 +7,7 @@ from tests.decide import test_relabelling as asking
 from tests.model import test_noisy_labels as exact
 from tests.model import test_outliers as gross
 from tests.mutations.bug import Bug, assert_caught
+from tests.reproduce import test_noisy_mnist as digits
 
 from marginax.decide import ExpectedInformation
 from marginax.model.likelihoods.annotators import Annotators, Answers
@@ -14,6 +15,7 @@ from marginax.model.likelihoods.noisy_labels import NoisyClasses, NoisyLabels
 from marginax.model.likelihoods.outliers import Outliers
 from marginax.model.transitions import FullTransition
 
+ERRORS = digits.with_errors
 INFORMATION, ANSWER = ExpectedInformation.scores, Answers.answer_logits
 ROOT, PRIOR, GIVEN = NoisyLabels.fisher_root, FullTransition.log_prior, Annotators.fisher_root_given
 
@@ -65,7 +67,18 @@ def check_answers():
     assert jnp.allclose(found, expected, atol=1e-6)
 
 
+def to_the_digit_before(y, matrix, rng):
+    return ERRORS(y, matrix.T, rng)
+
+
 BUGS = [
+    Bug(
+        "noise in the other direction",
+        digits,
+        "with_errors",
+        to_the_digit_before,
+        lambda: digits.test_labels_are_as_wrong_as_is_said("pair 45%"),
+    ),
     Bug("answers of somebody else", Answers, "answer_logits", somebody_else, check_answers),
     Bug(
         "the least informative question",
