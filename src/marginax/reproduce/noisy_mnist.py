@@ -19,15 +19,15 @@ from marginax.model.likelihoods.noisy_labels import NoisyLabels
 from marginax.reproduce.experiment import Experiment, Row, Workbench
 
 _SMALL = {
-    "num_train": 6000,
-    "num_valid": 2000,
-    "num_test": 10_000,
-    "channels": (8, 16),
-    "hidden": 64,
+    "num_train": 3000,
+    "num_valid": 1000,
+    "num_test": 2000,
+    "channels": (6, 12),
+    "hidden": 32,
     "num_seeds": 1,
-    "num_epochs": 16,
-    "batch_size": 64,
-    "learning_rate": 2e-3,
+    "num_epochs": 14,
+    "batch_size": 32,
+    "learning_rate": 3e-3,
     "patience": 4,
     "rate": 0.2,
     "accuracy": 0.6,
@@ -37,7 +37,18 @@ _SMALL = {
 }
 SETTINGS = {
     "small": _SMALL,
-    "full": _SMALL | {"num_train": 55_000, "num_valid": 5000, "num_seeds": 3, "num_epochs": 8, "batch_size": 128},
+    "full": _SMALL
+    | {
+        "num_train": 55_000,
+        "num_valid": 5000,
+        "num_test": 10_000,
+        "channels": (10, 20),
+        "hidden": 100,
+        "num_seeds": 3,
+        "num_epochs": 8,
+        "batch_size": 128,
+        "learning_rate": 2e-3,
+    },
 }
 _SOURCE = "Co-teaching"
 _PUBLISHED = {"symmetric 20%": 97.7, "symmetric 50%": 91.7, "pair 45%": 87.6}
