@@ -36,7 +36,10 @@ def read_labelled(
         return read_with_task(data, target, task, likelihood, ignore)
     from marginax.data import read_table
     from marginax.estimators import BayesianClassifier, likelihood_named
-    from marginax.model import likelihoods
+    from marginax.model.likelihoods import Categorical
+    from marginax.model.likelihoods.annotators import Annotators
+    from marginax.model.likelihoods.entropy_regularised import EntropyRegularised
+    from marginax.model.likelihoods.noisy_labels import NoisyLabels
 
     for name, given in (("--task", task), ("--likelihood", likelihood)):
         if given == "regression" or (likelihood is not None and not likelihood_named(likelihood).outcome(1).is_class):
@@ -53,19 +56,19 @@ def read_labelled(
             )
         found = read_table(data, names, ignore=ignore or ())
         num_classes = len(set(found.y.to_numpy(object)[found.y.notna().to_numpy()]))
-        return BayesianClassifier, likelihoods.Annotators(num_classes, len(names)), found
-    inner = likelihoods.Categorical() if likelihood is None else likelihood_named(likelihood)
+        return BayesianClassifier, Annotators(num_classes, len(names)), found
+    inner = Categorical() if likelihood is None else likelihood_named(likelihood)
     if noisy:
         return (
             BayesianClassifier,
-            likelihoods.NoisyLabels(inner),
+            NoisyLabels(inner),
             read_table(data, target, task="classification", ignore=ignore or ()),
         )
     assert unlabelled is not None
     if not 0 <= unlabelled < float("inf"):
         raise ValueError(f"--unlabelled must be a weight >= 0, got {unlabelled:g}")
     found = read_table(data, target, task="classification", keep_missing=True, ignore=ignore or ())
-    return BayesianClassifier, likelihoods.EntropyRegularised(inner, unlabelled), found
+    return BayesianClassifier, EntropyRegularised(inner, unlabelled), found
 
 
 def say_missing(found: Any, output: Output) -> None:

@@ -164,7 +164,7 @@ def _picture_of_errors(wrong: np.ndarray) -> Picture:
     )
 
 
-def _interval(mean: float, low: float, high: float) -> str:
+def _interval(mean: Any, low: Any, high: Any) -> str:
     """A share with its interval; alone where that has no width.
 
     >>> _interval(0.9, 0.85, 0.94), _interval(0.9, 0.9, 0.9)

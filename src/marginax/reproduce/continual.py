@@ -107,11 +107,11 @@ class _Study:
     def __init__(self, bench: Workbench, kind: str, way: str, seed: int):
         settings = bench.settings
         valid, test = tasks_of(kind, settings, seed)
-        self.curves, best = {}, -np.inf
+        found: dict[str, ContinualResult] = {}
         for words, (method, carrying, coreset) in _candidates(way, settings).items():
             name = f"{kind} {seed} {way} {words}".strip()
             bench.callback(f"learning {name}")
-            result = mx.continual.learn(
+            found[name] = mx.continual.learn(
                 _model(kind, settings, seed),
                 valid,
                 method,
@@ -122,10 +122,9 @@ class _Study:
                 directory=bench.run.run(name).path,
                 progress=bench.progress,
             )
-            self.curves[name] = result.average.tolist()
-            if result.average[-1] > best:
-                best, chosen = result.average[-1], (name, result)
-        self.name, result = chosen
+        self.curves = {name: each.average.tolist() for name, each in found.items()}
+        self.name = max(found, key=lambda name: float(found[name].average[-1]))
+        result = found[self.name]
         self.right = bench.measure(f"{self.name} test", lambda: _right(result, test, settings["num_samples"]))
         self.accuracy = result.accuracy
         self.seconds = sum(bench.seconds(each) for each in result.posteriors)
