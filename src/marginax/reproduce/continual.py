@@ -126,7 +126,6 @@ class _Study:
         self.name = max(found, key=lambda name: float(found[name].average[-1]))
         result = found[self.name]
         self.right = bench.measure(f"{self.name} test", lambda: _right(result, test, settings["num_samples"]))
-        self.accuracy = result.accuracy
         self.seconds = sum(bench.seconds(each) for each in result.posteriors)
 
 

@@ -19,13 +19,13 @@ from marginax.model.likelihoods.noisy_labels import NoisyLabels
 from marginax.reproduce.experiment import Experiment, Row, Workbench
 
 _SMALL = {
-    "num_train": 3000,
+    "num_train": 2000,
     "num_valid": 1000,
     "num_test": 2000,
     "channels": (6, 12),
     "hidden": 32,
     "num_seeds": 1,
-    "num_epochs": 14,
+    "num_epochs": 12,
     "batch_size": 32,
     "learning_rate": 3e-3,
     "patience": 4,
