@@ -53,7 +53,7 @@ def _suspicious(material: Material, wrong: np.ndarray) -> Table:
     assert material.given is not None, "checked above"
     x, y = material.given
     order = np.argsort(-wrong, kind="stable")[:_NUM_CASES]
-    rows = [{"row": material.row(i)} for i in order]
+    rows = [{"row": material.row(int(i))} for i in order]
     if material.of_classes:
         true: Any = material.posterior.consensus(x[order], y[order])
         for row, i, label, sure in zip(rows, order, true.labels, true.confidence, strict=True):
