@@ -159,7 +159,8 @@ def gather(
         if len(train[0]) != len(train[1]) or train[1].shape[1:] != targets.shape[1:]:
             raise ValueError(f"train must be rows (x, y) as the held-out ones, got shapes {[e.shape for e in train]}")
     likelihood = getattr(posterior.model, "likelihood", None)
-    given, who = train if likelihood is not None and likelihood.may_be_wrong else None, None
+    may_be_wrong = likelihood is not None and likelihood.may_be_wrong
+    given, who = train if may_be_wrong else None, None
     if likelihood is not None and likelihood.by_annotators:
         annotators = [str(i) for i in range(targets.shape[1])] if annotators is None else annotators
         if len(annotators) != targets.shape[1]:
@@ -182,7 +183,7 @@ def gather(
         scaling=scaling,
         y=targets,
         train=train,
-        prediction=posterior.predict_observed(inputs, annotator=who),
+        prediction=posterior.predict_observed(inputs, annotator=who) if may_be_wrong else posterior.predict(inputs),
         names=tuple(map(str, names)) if inputs.ndim == 2 else (),
         target=target,
         classes=tuple(map(str, classes or ())),
