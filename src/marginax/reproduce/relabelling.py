@@ -21,9 +21,9 @@ _SMALL = {
     "crowds": ("bluebirds",),
     "num_first": 2,
     "num_more": 4,
-    "num_rounds": 12,
+    "num_rounds": 8,
     "num_epochs": 200,
-    "num_seeds": 8,
+    "num_seeds": 5,
 }
 SETTINGS = {"small": _SMALL, "full": _SMALL | {"crowds": ("bluebirds", "snow_rte"), "num_rounds": 24, "num_seeds": 20}}
 _RULES = {
