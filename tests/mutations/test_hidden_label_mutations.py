@@ -3,15 +3,20 @@
 import jax
 import jax.numpy as jnp
 import pytest
+from tests.decide import test_relabelling as asking
 from tests.model import test_noisy_labels as exact
 from tests.model import test_outliers as gross
 from tests.mutations.bug import Bug, assert_caught
+from tests.reproduce import test_noisy_mnist as digits
 
+from marginax.decide import ExpectedInformation
 from marginax.model.likelihoods.annotators import Annotators, Answers
 from marginax.model.likelihoods.noisy_labels import NoisyClasses, NoisyLabels
 from marginax.model.likelihoods.outliers import Outliers
 from marginax.model.transitions import FullTransition
 
+ERRORS = digits.with_errors
+INFORMATION, ANSWER = ExpectedInformation.scores, Answers.answer_logits
 ROOT, PRIOR, GIVEN = NoisyLabels.fisher_root, FullTransition.log_prior, Annotators.fisher_root_given
 
 
@@ -43,7 +48,45 @@ def clean_information(self, output, unknowns):
     return self.likelihood.fisher(output, unknowns)
 
 
+def asked_again(self, posterior, x, answers, *, num_samples, key):
+    """What is asked is what says least."""
+    return -INFORMATION(self, posterior, x, answers, num_samples=num_samples, key=key)
+
+
+def somebody_else(self, annotator):
+    return ANSWER(self, (jnp.asarray(annotator) + 1) % self.log_confusion.shape[0])
+
+
+def check_answers():
+    logits, matrices = (
+        jnp.array([[0.3, -0.2], [1.0, 0.0]]),
+        jnp.array([[[0.9, 0.1], [0.2, 0.8]], [[0.6, 0.4], [0.5, 0.5]]]),
+    )
+    found = jnp.exp(Answers(logits, jnp.log(matrices)).answer_logits(jnp.array([0, 1])))
+    expected = jnp.einsum("nk,nkj->nj", jax.nn.softmax(logits), matrices)
+    assert jnp.allclose(found, expected, atol=1e-6)
+
+
+def to_the_digit_before(y, matrix, rng):
+    return ERRORS(y, matrix.T, rng)
+
+
 BUGS = [
+    Bug(
+        "noise in the other direction",
+        digits,
+        "with_errors",
+        to_the_digit_before,
+        lambda: digits.test_labels_are_as_wrong_as_is_said("pair 45%"),
+    ),
+    Bug("answers of somebody else", Answers, "answer_logits", somebody_else, check_answers),
+    Bug(
+        "the least informative question",
+        ExpectedInformation,
+        "scores",
+        asked_again,
+        asking.test_answers_that_say_most_are_worth_more_than_random_ones,
+    ),
     Bug(
         "matrix transposed",
         NoisyClasses,

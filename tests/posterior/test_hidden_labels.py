@@ -144,6 +144,27 @@ def test_predictions_are_of_the_true_label(noisy):
     np.testing.assert_allclose(posterior.predict_observed(x[:4]).probs, seen, atol=1e-5)
 
 
+def test_answers_are_predicted_for_those_who_give_them(crowd):
+    x, _, _, posterior = crowd
+    logits, matrices = draws_of(posterior, x[:5])
+    who = np.array([4, 0, 2, 2, 1])
+    given = np.einsum("snk,snkj->snj", softmax(logits), matrices[:, who]).mean(axis=0)
+    np.testing.assert_allclose(posterior.predict_observed(x[:5], annotator=who).probs, given, atol=1e-5)
+    alone = np.einsum("snk,skj->snj", softmax(logits), matrices[:, 4]).mean(axis=0)
+    np.testing.assert_allclose(posterior.predict_observed(x[:5], annotator=4).probs, alone, atol=1e-5)
+
+
+def test_a_tempered_crowd_is_one_too():
+    rng = np.random.default_rng(2)
+    x, y = rng.normal(size=(30, 1)), rng.integers(0, 2, size=(30, 5))
+    model = mx.Model(mx.nets.Intercept(2), L.Tempered(L.Annotators(2, 5), temperature=2.0))
+    posterior = mx.fit(model, (x, y), I.MAP(num_epochs=5, batch_size=None), key=0, progress=False)
+    assert posterior.predict_observed(x[:3], annotator=1).probs.shape == (3, 2)
+    assert posterior.expected_information(x[:3], np.full((3, 5), -1)).shape == (3, 5)
+    with pytest.raises(ValueError, match="an answer is somebody's"):
+        posterior.predict_observed(x)
+
+
 def test_whom_to_ask_is_the_mutual_information_by_enumeration(crowd):
     x, _, y, posterior = crowd
     x, y = x[:6], y[:6].copy()
@@ -255,9 +276,12 @@ def test_what_cannot_be_answered_is_said(noisy, crowd):
         plain.label_errors(x, y)
     with pytest.raises(TypeError, match="takes labels as they are"):
         plain.confusion()
+    with pytest.raises(TypeError, match="targets of Categorical are nobody's answers"):
+        plain.predict_observed(x, annotator=0)
     x, _, y, posterior = crowd
-    with pytest.raises(TypeError, match="each annotator"):
-        posterior.predict_observed(x)
+    for wrong in (None, 5, -1, 0.5, [0, 1]):
+        with pytest.raises(ValueError, match="annotator must be a number from 0 to 4, or one for each of"):
+            posterior.predict_observed(x, annotator=wrong)
     model = mx.Model(mx.nets.Intercept(2), L.Annotators(2, 5))
     with pytest.raises(ValueError, match="1 rows without any answer, the first is row 1"):
         mx.fit(model, (np.zeros((2, 1)), np.array([[0, 1, 0, 0, 0], [-1] * 5])), I.MAP(), key=0)

@@ -15,7 +15,7 @@ def fingerprints(x: Frame, y: Frame, like: Frame) -> np.ndarray:
 
     Args:
         x: inputs.
-        y: targets.
+        y: targets, or labels by annotators.
         like: rows of the fit, whose types count: a file may write 1 as 1.0.
 
     >>> import pandas as pd
@@ -33,10 +33,11 @@ def fingerprints(x: Frame, y: Frame, like: Frame) -> np.ndarray:
             numbers.append(_numbers(x[name]))
         else:
             texts.append(x[name].astype("str").fillna("").to_numpy(object))
-    if types.is_numeric_dtype(y.dtype):
-        numbers.append(_numbers(y))
-    else:
-        texts.append(y.astype("str").to_numpy(object))
+    for column in [y] if y.ndim == 1 else [y[name] for name in y.columns]:
+        if types.is_numeric_dtype(column.dtype):
+            numbers.append(_numbers(column))
+        else:
+            texts.append(column.astype(object).where(column.notna(), "").astype("str").to_numpy(object))
     block = np.column_stack([*numbers, np.zeros(len(x))]) + 0.0  # one zero, not two
     block[np.isnan(block)] = np.nan
     words = zip(*texts, strict=True) if texts else [()] * len(x)

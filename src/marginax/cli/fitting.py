@@ -15,6 +15,23 @@ Data = Annotated[
     Path, typer.Argument(help="A table: CSV or the like (also .gz), Parquet or Excel.", show_default=False)
 ]
 Target = Annotated[str, typer.Option("--target", "-t", help="The column to predict.", show_default=False)]
+TargetOrNone = Annotated[str | None, typer.Option("--target", "-t", help="The column to predict.", show_default=False)]
+Annotators = Annotated[
+    str | None,
+    typer.Option(
+        help="In place of --target, columns of labels of it by several people who err: a,b,c.", show_default=False
+    ),
+]
+NoisyLabels = Annotated[
+    bool,
+    typer.Option("--noisy-labels", help="Labels may be wrong: learn how often, and say which.", show_default=False),
+]
+Unlabelled = Annotated[
+    float | None,
+    typer.Option(
+        help="Use rows without a label, which prefer sure predictions with this weight; else they are left out."
+    ),
+]
 Task = Annotated[str | None, typer.Option(help="regression or classification; else what the target looks like.")]
 Likelihood = Annotated[
     str | None, typer.Option("--likelihood", "-l", help="gaussian, student_t, poisson, ...; else that of the task.")
@@ -33,10 +50,13 @@ RunPath = Annotated[Path, typer.Argument(help="A directory that `marginax fit` m
 
 def fit(
     data: Data,
-    target: Target,
+    target: TargetOrNone = None,
     method: Annotated[str, typer.Option("--method", "-m", help="auto, or a name from `marginax methods`.")] = "auto",
     likelihood: Likelihood = None,
     prior: Prior = None,
+    annotators: Annotators = None,
+    noisy_labels: NoisyLabels = False,
+    unlabelled: Unlabelled = None,
     out: Annotated[Path | None, typer.Option(help="Directory of the run, new or empty; else DATA-run.")] = None,
     task: Task = None,
     ignore: Ignore = None,
@@ -66,6 +86,7 @@ def fit(
     output = Output(quiet, json, debug)
     with output.speaking():
         from marginax.cli.fingerprints import fingerprints
+        from marginax.cli.labelling import read_labelled, say_missing
         from marginax.cli.runs import FIT, HeldOut, fit_of, free_directory, run_directory
         from marginax.cli.settings import prior_named, widths, with_options
         from marginax.cli.splitting import split
@@ -75,9 +96,11 @@ def fit(
         if time_limit is not None and not time_limit > 0:
             raise ValueError(f"--time-limit must be > 0 seconds, got {time_limit:g}")
         chosen_prior = prior_named(prior)
-        kind, given, found = read_with_task(data, target, task, likelihood, ignore)
+        labels = {"annotators": annotators, "noisy": noisy_labels, "unlabelled": unlabelled}
+        kind, given, found = read_labelled(data, target, task, likelihood, ignore, **labels)
         for note in found.notes:
             output.note(note)
+        say_missing(found, output)
         chosen = split(found, split_by, fraction=test_fraction, seed=seed)
         estimator = kind(
             method=with_options(method, option or []),
@@ -90,6 +113,7 @@ def fit(
             progress=output.progress,
         )
         directory = out or free_directory(data)
+        target = "label" if target is None else target
         output.note(f"Predicting {target!r} ({found.task}); {chosen}")
         command = shlex.join(["marginax", *sys.argv[1:]])
         held_out = chosen.held_out
@@ -104,6 +128,9 @@ def fit(
             found.written,
             seen=fingerprints(*train, found.x),
             train=train if all_rows else None,
+            fitted=train if given is not None and given.may_be_wrong else None,
+            rows=found.rows[held_out],
+            fitted_rows=found.rows[~held_out],
         )
         with run_directory(directory).owned():
             kept.save(directory)
@@ -170,6 +197,7 @@ def _how_to_go_on(directory: Path) -> str:
 def _finish(estimator: Any, kept: Any, directory: Path, output: Output) -> None:
     """Scores on the held-out rows, the report and, where asked for, the fit of all rows; or how to go on."""
     from marginax.cli.judging import judge, write_run_report
+    from marginax.cli.labelling import shown_labels, write_labels
     from marginax.cli.runs import report_of
     from marginax.evaluate.remedies import COMMAND_LINE
     from marginax.posterior.summary import summarise
@@ -181,6 +209,7 @@ def _finish(estimator: Any, kept: Any, directory: Path, output: Output) -> None:
     clock.note("fit")
     scores = judge(estimator, kept.x, kept.y, kept.level)
     clock.note("judge")
+    labels = write_labels(estimator, kept, directory)
     report = write_run_report(estimator, kept, directory, report_of(directory), output)
     for warning in summarise(estimator.posterior_, COMMAND_LINE).warnings:
         output.note(f"warning: {warning}")
@@ -193,7 +222,7 @@ def _finish(estimator: Any, kept: Any, directory: Path, output: Output) -> None:
         "seconds_by_part": clock.parts,
         "held_out_rows": len(kept.y),
         "scores": scores.as_json(),
-    }
+    } | labels
     rows = ""
     if kept.train is not None:
         num = _fit_all_rows(estimator, kept, directory, output)
@@ -201,7 +230,10 @@ def _finish(estimator: Any, kept: Any, directory: Path, output: Output) -> None:
         values |= {"seconds": clock.total, "fitted_rows": num}
         rows = f"rows    all {num:,} are fitted now; scores and report are of the fit without those held out\n"
     output.result(values, table(("score", "held out"), scores.rows(), caption=scores.caption))
+    if labels and not output.json:
+        output.show(shown_labels(labels, kept.level))
     if not (output.json or output.quiet):
+        rows += f"labels  {labels['labels']}\n" if labels else ""
         typer.echo(f"{rows}time    {clock}\nrun     {directory}\nreport  {report}")
 
 

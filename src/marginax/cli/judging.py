@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from marginax._extras import require
 from marginax.cli.output import Output
 from marginax.cli.runs import HeldOut, fit_of
-from marginax.data import Scaling
+from marginax.data import MISSING, Scaling
 from marginax.estimators import BayesianClassifier
 from marginax.evaluate import AbstractScore, Proportion, ScoreTable
 from marginax.evaluate import scores as evaluate_scores
@@ -50,16 +51,35 @@ def scores_as_json(found: Mapping[str, AbstractScore]) -> dict[str, dict[str, An
 def targets_of(estimator: Any, y: Any) -> np.ndarray:
     """Targets as scores and reports take them: numbers, or positions of classes."""
     if isinstance(estimator, BayesianClassifier):
-        return estimator.encode_labels(_as_classes(y.to_numpy(), estimator.classes_))
+        values, given = y.to_numpy(object if y.ndim == 2 else None), y.notna().to_numpy()
+        places = np.full(given.shape, MISSING)
+        labels = values[given] if y.ndim == 1 else np.asarray(require("pandas").Series(list(values[given])))
+        places[given] = estimator.encode_labels(_as_classes(labels, estimator.classes_))
+        return places
     try:
         return y.to_numpy(np.float64)
     except (ValueError, TypeError):
         raise ValueError(f"column {y.name!r} must hold numbers, as it did in fit, got {y.dtype}") from None
 
 
-def judge(estimator: Any, x: Any, y: Any, level: float) -> Judged:
-    """The usual scores."""
-    return Judged(evaluate_scores(estimator.predict_distribution(x), targets_of(estimator, y), level=level))
+def judge(estimator: Any, x: Any, y: Any, level: float, *, truth: bool = False) -> Judged:
+    """The usual scores; where labels may be wrong, of predictions of labels as they are given, one by one.
+
+    Args:
+        estimator: fitted.
+        x: rows.
+        y: targets, or labels by annotators.
+        level: probability of intervals.
+        truth: whether targets are known to be right.
+    """
+    targets = targets_of(estimator, y)
+    if truth:
+        return Judged(evaluate_scores(estimator.predict_distribution(x), targets, level=level))
+    if not estimator.model_.likelihood.by_annotators:
+        return Judged(evaluate_scores(estimator.predict_observed(x), targets, level=level))
+    rows, who = np.nonzero(targets != MISSING)
+    prediction = estimator.predict_observed(x.iloc[rows], annotator=who)
+    return Judged(evaluate_scores(prediction, targets[rows, who], level=level))
 
 
 def training_rows(run: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -90,6 +110,8 @@ def write_run_report(estimator: Any, kept: HeldOut, run: Path, path: Path, outpu
             names=encoder.names_out,
             target=kept.target,
             classes=classes,
+            annotators=kept.columns if kept.y.ndim == 2 else None,
+            rows=kept.fitted_rows,
             title=f"{kept.target}, predicted from {kept.source}" + (_BEFORE if kept.train is not None else ""),
             command=kept.command,
             level=kept.level,

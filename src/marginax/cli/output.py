@@ -78,7 +78,13 @@ class Output:
         """The result: as JSON, or as text or a table of rich."""
         if self.json:
             typer.echo(json.dumps(values | {"notes": self.notes}, default=_plain, allow_nan=False))
-        elif isinstance(shown, str):
+        else:
+            self.show(shown)
+
+    @staticmethod
+    def show(shown: Any) -> None:
+        """Text, or a table of rich."""
+        if isinstance(shown, str):
             typer.echo(shown)
         else:
             from rich.console import Console

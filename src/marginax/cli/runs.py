@@ -31,6 +31,14 @@ class Column(eqx.Module):
     values: "np.ndarray | list[Any] | Texts"
 
 
+@register("table/columns")
+class Columns(eqx.Module):
+    """Labels by several annotators, a column for each, and what they are called together."""
+
+    name: str
+    columns: list[Column]
+
+
 @register("table/texts")
 class Texts(eqx.Module):
     """Texts, of which some are missing, as arrays: a list of many would be too much for a document of JSON."""
@@ -72,6 +80,9 @@ class HeldOut:
         written: how the texts of the table were read as numbers and dates, by column.
         seen: fingerprints of the other rows, those of training.
         train: those rows and their targets, if all rows are to be fitted in the end.
+        fitted: the same, where there is something to say about every label.
+        rows: of the file that are held out, from 0; None in runs that do not know.
+        fitted_rows: of the file that were fitted.
     """
 
     x: Frame
@@ -83,19 +94,32 @@ class HeldOut:
     written: Mapping[str, AbstractWritten] = dataclasses.field(default_factory=dict)
     seen: np.ndarray | None = None
     train: tuple[Frame, Frame] | None = None
+    fitted: tuple[Frame, Frame] | None = None
+    rows: np.ndarray | None = None
+    fitted_rows: np.ndarray | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of the target, or of the labels by annotators."""
+        return (self.target,) if self.y.ndim == 1 else tuple(self.y.columns)
 
     def save(self, directory: Path) -> None:
         """Write to a new or empty directory."""
         parts = {
             "x": _to_columns(self.x),
-            "y": to_column(self.target, self.y),
+            "y": _to_target(self.target, self.y),
             "about": {"command": self.command, "source": self.source, "level": self.level},
             "written": dict(self.written),
         }
         if self.seen is not None:
             parts["seen"] = self.seen
-        if self.train is not None:
-            parts["train"] = (_to_columns(self.train[0]), to_column(self.target, self.train[1]))
+        for name in ("train", "fitted"):
+            pair = getattr(self, name)
+            if pair is not None:
+                parts[name] = (_to_columns(pair[0]), _to_target(self.target, pair[1]))
+        for name in ("rows", "fitted_rows"):
+            if getattr(self, name) is not None:
+                parts[name] = np.asarray(getattr(self, name), np.int64)
         run_directory(directory).create(parts)
 
     @staticmethod
@@ -111,12 +135,15 @@ class HeldOut:
         """Read what `save` wrote."""
         with well_formed(directory):
             setup = run_directory(directory).read()
-            x, y = _from_columns(setup.get("x", of=list[Column]), setup.get("y", of=Column))
-            stored = {"written": dict[str, AbstractWritten], "seen": np.ndarray}
+            target = setup.get("y", of=Column | Columns)
+            x, y = _from_columns(setup.get("x", of=list[Column]), target)
+            stored = {"written": dict[str, AbstractWritten]}
+            stored |= dict.fromkeys(("seen", "rows", "fitted_rows"), np.ndarray)
             more = {name: setup.get(name, of=of) for name, of in stored.items() if name in setup}  # not in old ones
-            if "train" in setup:
-                more["train"] = _from_columns(*setup.get("train", of=tuple[list[Column], Column]))
-            return cls(x=x, y=y, target=y.name, **setup.get("about", of=dict[str, Any]), **more)
+            for name in ("train", "fitted"):
+                if name in setup:
+                    more[name] = _from_columns(*setup.get(name, of=tuple[list[Column], Column | Columns]))
+            return cls(x=x, y=y, target=target.name, **setup.get("about", of=dict[str, Any]), **more)
 
     def was_seen(self, x: Frame, y: Frame) -> np.ndarray:
         """Which rows the fit that predicts was trained on."""
@@ -130,11 +157,17 @@ def _to_columns(frame: Frame) -> list[Column]:
     return [to_column(name, frame[name]) for name in frame.columns]
 
 
-def _from_columns(columns: list[Column], target: Column) -> tuple[Frame, Frame]:
+def _to_target(name: str, y: Frame) -> "Column | Columns":
+    return to_column(name, y) if y.ndim == 1 else Columns(name, _to_columns(y))
+
+
+def _from_columns(columns: list[Column], target: "Column | Columns") -> tuple[Frame, Frame]:
     pd = require("pandas")
 
     x = pd.DataFrame({column.name: from_column(column) for column in columns})
-    return x, pd.Series(from_column(target), name=target.name)
+    if isinstance(target, Column):
+        return x, pd.Series(from_column(target), name=target.name)
+    return x, pd.DataFrame({column.name: from_column(column) for column in target.columns})
 
 
 def to_column(name: str, values: Frame) -> Column:
@@ -182,6 +215,12 @@ def report_of(directory: Path) -> Path:
     """Where the report of a run is; never a link to somewhere else."""
     run_directory(directory).at("report.html")
     return directory / "report.html"
+
+
+def labels_of(directory: Path) -> Path:
+    """Where the table of labels of a run is; never a link to somewhere else."""
+    run_directory(directory).at("labels.csv")
+    return directory / "labels.csv"
 
 
 def free_directory(data: Path, kind: str = "run") -> Path:

@@ -7,6 +7,7 @@ import numpy as np
 
 from marginax._extras import require
 from marginax.data import Table
+from marginax.data.answer_columns import vote_of
 from marginax.data.written import find_written
 
 Frame = Any  # of pandas
@@ -32,8 +33,9 @@ def split(table: Table, by: str | None, *, fraction: float, seed: int) -> Split:
     """A fraction of the rows of a table, chosen as `--split-by` says."""
     if not 0 < fraction < 1:
         raise ValueError(f"--test-fraction must be strictly between 0 and 1, got {fraction:g}")
+    y = table.y if table.y.ndim == 1 else require("pandas").Series(vote_of(table.y), name="label")
     if by is None:
-        held_out = at_random(table.y, task=str(table.task), fraction=fraction, seed=seed)
+        held_out = at_random(y, task=str(table.task), fraction=fraction, seed=seed)
         found = Split(held_out, f"chosen at random with seed {seed}")
     else:
         kind, _, name = by.partition(":")
@@ -41,11 +43,12 @@ def split(table: Table, by: str | None, *, fraction: float, seed: int) -> Split:
             raise ValueError(f"--split-by must be time:COLUMN or group:COLUMN, got {by!r}")
         column = _column(table, name)
         found = latest(column, fraction) if kind == "time" else groups(column, fraction, seed)
+    found = Split(found.held_out & y.notna().to_numpy(), found.words)
     if not found.held_out.any():
         raise ValueError(
             f"--test-fraction {fraction:g} of {len(found.held_out)} rows leaves none to judge by: choose a larger one"
         )
-    unseen = set(table.y[found.held_out]) - set(table.y[~found.held_out]) if table.task == "classification" else set()
+    unseen = set(y[found.held_out]) - set(y[~found.held_out]) if table.task == "classification" else set()
     if unseen:
         few = ", ".join(sorted(map(repr, unseen))[:5])
         raise ValueError(f"--split-by {by} holds out all rows of class {few}: choose another --test-fraction or column")
@@ -63,7 +66,9 @@ def at_random(y: Frame, *, task: str, fraction: float, seed: int) -> np.ndarray:
     [1, 1, 0]
     """
     values = y.to_numpy()
-    alike = [values == label for label in y.unique()] if task == "classification" else [np.ones(len(values), bool)]
+    alike = (
+        [values == label for label in y.dropna().unique()] if task == "classification" else [np.ones(len(values), bool)]
+    )
     rng = np.random.default_rng(seed)
     held_out = np.zeros(len(values), bool)
     for group in alike:
@@ -115,7 +120,7 @@ def groups(column: Frame, fraction: float, seed: int) -> Split:
 
 
 def _column(table: Table, name: str) -> Frame:
-    if name == table.y.name:
+    if name in ([table.y.name] if table.y.ndim == 1 else table.y.columns):
         raise ValueError(f"--split-by must not be the target, got {name!r}")
     if table.others is not None and name in table.others.columns:
         return table.others[name]

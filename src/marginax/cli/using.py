@@ -37,7 +37,7 @@ def predict(
         estimator = _load(run, kept)
         found = read_table(data, written=kept.written)
         rows = found.select(estimator.feature_names_in_)
-        others = found.x.drop(columns=[*rows.columns, *({kept.target} & set(found.x.columns))])  # who the rows are
+        others = found.x.drop(columns=[*rows.columns, *(set(kept.columns) & set(found.x.columns))])  # who the rows are
         parts = []
         with output.counting("predict", len(rows)) as advance:
             for start in range(0, len(rows), _BLOCK):
@@ -63,6 +63,9 @@ def evaluate(
     training_rows: Annotated[
         bool, typer.Option("--training-rows", help="Judge rows that the run was trained on, too.")
     ] = False,
+    truth: Annotated[
+        str | None, typer.Option(help="A column of true labels to judge by, where those of the fit may be wrong.")
+    ] = None,
     quiet: Quiet = False,
     json: Json = False,
     debug: Debug = False,
@@ -82,21 +85,23 @@ def evaluate(
         kept = HeldOut.load(run)
         estimator = _load(run, kept)
         found = read_table(data, written=kept.written)
-        x, y = found.select(estimator.feature_names_in_), found.select([kept.target])[kept.target]
-        missing = y.isna()
+        name = kept.target if truth is None else truth
+        x, y = found.select(estimator.feature_names_in_), _targets(found, kept, truth)
+        missing = y.isna() if y.ndim == 1 else y.isna().all(axis=1)
         if missing.any():
-            output.note(f"note: {missing.sum():,} of {len(y):,} rows have no {kept.target!r} and are left out")
+            output.note(f"note: {missing.sum():,} of {len(y):,} rows have no {name!r} and are left out")
             x, y = x[~missing], y[~missing]
         if not len(y):
-            raise ValueError(f"{kept.target!r} is missing in all rows of {data}: there is nothing to judge by")
-        seen = kept.was_seen(x, y)
+            raise ValueError(f"{name!r} is missing in all rows of {data}: there is nothing to judge by")
+        given = y if truth is None else _targets(found, kept, None, known=False)
+        seen = np.zeros(len(y), bool) if given is None else kept.was_seen(x, given.loc[y.index])
         if seen.all() and not training_rows:
             raise ValueError(f"all {len(y):,} rows of {data} were in training: pass others, or --training-rows")
         if seen.any():
             those = "all of them" if training_rows else f"the other {np.sum(~seen):,} (--training-rows: for all)"
             output.note(f"note: {seen.sum():,} of {len(y):,} rows were in training; scores are for {those}")
             x, y = (x, y) if training_rows else (x[~seen], y[~seen])
-        scores = judge(estimator, x, y, kept.level if level is None else level)
+        scores = judge(estimator, x, y, kept.level if level is None else level, truth=truth is not None)
         values = {"run": str(run), "rows": len(y), "training_rows": int(seen.sum()), "scores": scores.as_json()}
         output.result(values, table(("score", data.name), scores.rows(), caption=scores.caption))
 
@@ -117,6 +122,18 @@ def report(
         kept = HeldOut.load(run)
         path = write_run_report(_load(run, kept, judged=True), kept, run, out or report_of(run), output)
         output.result({"report": str(path)}, str(path))
+
+
+def _targets(found: Any, kept: Any, truth: str | None, *, known: bool = True) -> Any:
+    """The column to judge by, or those of annotators; None if it need not be there, and is not."""
+    from marginax.data.answer_columns import labels_in
+
+    if truth is not None:
+        return found.select([truth])[truth]
+    if not known and not set(kept.columns) <= set(found.x.columns):
+        return None
+    columns = found.select(kept.columns)
+    return labels_in(columns, kept.columns) if kept.y.ndim == 2 else columns[kept.target]
 
 
 def _load(run: Path, kept: Any, *, judged: bool = False) -> Any:

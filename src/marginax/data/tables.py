@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from marginax._extras import require
+from marginax.data.answer_columns import MANY_CLASSES, as_answer_columns
 from marginax.data.dialect import SEPARATORS, Dialect, find_dialect
 from marginax.data.stored import read_stored
 from marginax.data.written import AbstractWritten, WrittenDate, example_of, find_written, read_texts
@@ -23,7 +24,6 @@ Frame = Any  # of pandas, whose own types say too little
 Series = Any
 TASKS = ("regression", "classification")
 _FEW_VALUES = 10  # whole numbers with at most so many different values are taken for classes
-_MANY_CLASSES = 100
 _MANY_ROWS = 50  # fewer texts may all be different by chance
 _ROW_NUMBER = re.compile(r"(?i)id|index|row|unnamed: 0|column 1")
 
@@ -34,11 +34,12 @@ class Table:
 
     Attributes:
         x: the inputs, a DataFrame.
-        y: the target, a Series, or None if none was asked for.
+        y: the target, a Series, or None if none was asked for; labels by annotators are a DataFrame.
         task: "regression" or "classification", or None without a target.
         notes: what was found and decided, in sentences.
         written: how texts that are numbers or dates are written, by column; for `read_table(new, written=...)`.
         others: columns that were left out, as they are.
+        rows: of the file, from 0, that are here.
     """
 
     x: Frame
@@ -47,6 +48,7 @@ class Table:
     notes: tuple[str, ...]
     written: Mapping[str, AbstractWritten] = dataclasses.field(default_factory=dict)
     others: Frame = None
+    rows: Any = None
 
     def select(self, names: Any) -> Frame:
         """The inputs with these names, in this order, as a fitted estimator wants them (`feature_names_in_`)."""
@@ -58,9 +60,10 @@ class Table:
 
 def read_table(
     path: str | os.PathLike[str],
-    target: str | None = None,
+    target: str | Sequence[str] | None = None,
     *,
     task: str | None = None,
+    keep_missing: bool = False,
     ignore: Sequence[str] = (),
     separator: str | None = None,
     encoding: str | None = None,
@@ -79,8 +82,10 @@ def read_table(
 
     Args:
         path: the file.
-        target: name of the column to predict; without one all columns are returned as they are.
+        target: name of the column to predict; without one all columns are returned as they are. A list of names are
+            labels of one thing by several annotators, who need not have labelled every row.
         task: "regression" or "classification"; by default, what the target looks like.
+        keep_missing: keep rows without a target.
         ignore: names of columns to leave out.
         separator: in place of the one found.
         encoding: in place of the one found.
@@ -108,22 +113,31 @@ def read_table(
         notes, decimal = _notes(frame, dialect), dialect.decimal
     else:
         frame, notes = stored
-    for what, name in (("target", target), *(("ignore", name) for name in ignore)):
-        if name is not None and name not in frame.columns:
+    targets = [] if target is None else [target] if isinstance(target, str) else list(target)
+    what = "target" if isinstance(target, str) else "annotator"
+    for what, name in (*((what, name) for name in targets), *(("ignore", name) for name in ignore)):
+        if name not in frame.columns:
             shown = ", ".join(map(repr, frame.columns[:20])) + (", ..." if len(frame.columns) > 20 else "")
             near = _nearest(name, list(frame.columns))
             raise ValueError(f"{what} {name!r} is no column of {path}{near}; it has {shown}")
-    if target in ignore:
-        raise ValueError(f"ignore must not hold the target, got {target!r}")
+    if both := set(targets) & set(ignore):
+        raise ValueError(f"ignore must not hold the target, got {sorted(both)[0]!r}")
+    if task == "regression" and not isinstance(target, str | None):
+        raise ValueError("task must be 'classification' for labels by annotators, got 'regression'")
     others = frame[list(ignore)]
     frame, found = _convert(frame.drop(columns=list(ignore)), decimal or ".", written or {}, notes)
     frame[list(ignore)] = others
     if target is None:
         return Table(frame.drop(columns=list(ignore)), None, None, tuple(notes), found, others)
-    frame = _with_target(frame, target)
-    y, task = _target(frame[target], task, notes)
-    x = _informative(frame.drop(columns=[target, *ignore]), notes)
-    return Table(x, y, task, tuple(notes), found, frame.drop(columns=[target, *x.columns]))
+    if isinstance(target, str):
+        frame = _with_target(frame, target, keep_missing)
+        rows, frame = frame.index.to_numpy(), frame.reset_index(drop=True)
+        y, task = _target(frame[target], task, notes)
+    else:
+        frame, y = as_answer_columns(frame, targets, notes)
+        rows, frame, task = frame.index.to_numpy(), frame.reset_index(drop=True), "classification"
+    x = _informative(frame.drop(columns=[*targets, *ignore]), notes)
+    return Table(x, y, task, tuple(notes), found, frame.drop(columns=[*targets, *x.columns]), rows)
 
 
 def _notes(frame: Frame, dialect: Dialect) -> list[str]:
@@ -202,17 +216,23 @@ def _convert(frame: Frame, decimal: str, known: Mapping[str, AbstractWritten], n
     return pd.DataFrame(columns), found
 
 
-def _with_target(frame: Frame, target: str) -> Frame:
+def _with_target(frame: Frame, target: str, keep_missing: bool) -> Frame:
     missing = frame[target].isna()
     if missing.all():
         raise ValueError(f"target {target!r} is missing in all {len(frame)} rows")
-    if missing.any():
+    if missing.any() and not keep_missing:
         warnings.warn(f"{missing.sum():,} of {len(frame):,} rows have no {target!r} and are left out", stacklevel=3)
-        frame = frame[~missing].reset_index(drop=True)
+        return frame[~missing]
     return frame
 
 
-def _target(y: Series, task: str | None, notes: list[str]) -> tuple[Series, str]:
+def _target(column: Series, task: str | None, notes: list[str]) -> tuple[Series, str]:
+    """The target, and what is to be done with it; gaps stay where they are."""
+    known, task = _known_target(column.dropna(), task, notes)
+    return known.reindex(column.index), task
+
+
+def _known_target(y: Series, task: str | None, notes: list[str]) -> tuple[Series, str]:
     types = require("pandas.api.types")
 
     name, num = y.name, y.nunique()
@@ -231,7 +251,7 @@ def _target(y: Series, task: str | None, notes: list[str]) -> tuple[Series, str]
         notes.append(f"{name!r} has {num} values, taken for classes: pass task='regression' if they are numbers.")
     task = task or found
     if task == "classification":
-        if num > _MANY_CLASSES or (text and num > len(y) / 2):
+        if num > MANY_CLASSES or (text and num > len(y) / 2):
             remedy = "merge rare ones" if text else "pass task='regression'"
             raise ValueError(f"target {name!r} has {num} different values in {len(y)} rows, too many classes: {remedy}")
         fits = whole and bool(y.abs().max() < 2**63)

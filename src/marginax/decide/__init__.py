@@ -40,6 +40,14 @@ from marginax.decide.optimisation import expected_improvement
 from marginax.decide.oracle import KnownLabels, OneAtATime
 from marginax.decide.pool import Pool
 from marginax.decide.pruning import Pruning, PruningRow, compact, prune, signal_to_noise
+from marginax.decide.relabelling import (
+    AbstractQuestions,
+    ExpectedInformation,
+    KnownAnswers,
+    RandomQuestions,
+    Relabelled,
+    relabel_actively,
+)
 from marginax.decide.rules import (
     APS,
     CQR,
@@ -92,6 +100,7 @@ __all__ = [
     "AbstractBelief",
     "AbstractIntervalRule",
     "AbstractPointwise",
+    "AbstractQuestions",
     "AbstractRewards",
     "AbstractRiskBound",
     "AbstractSearchRule",
@@ -106,10 +115,12 @@ __all__ = [
     "Decision",
     "Entropy",
     "ExpectedImprovement",
+    "ExpectedInformation",
     "GaussianRewards",
     "Greedy",
     "Hoeffding",
     "JackknifePlus",
+    "KnownAnswers",
     "KnownLabels",
     "Learned",
     "LearningCurve",
@@ -133,8 +144,10 @@ __all__ = [
     "PruningRow",
     "Query",
     "Random",
+    "RandomQuestions",
     "Randomised",
     "Regressions",
+    "Relabelled",
     "ReplayBandit",
     "RewardTable",
     "RiskCoverage",
@@ -154,6 +167,7 @@ __all__ = [
     "optimise",
     "play",
     "prune",
+    "relabel_actively",
     "resume_learning",
     "resume_optimising",
     "resume_play",

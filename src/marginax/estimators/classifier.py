@@ -7,9 +7,9 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-from marginax.data import Arrays
+from marginax.data import MISSING, Arrays
 from marginax.estimators.estimator import BayesianEstimator, as_seed
-from marginax.estimators.targets import check_labels
+from marginax.estimators.targets import check_labels, labels_with_gaps
 from marginax.model.likelihoods import AbstractLikelihood, Categorical
 from marginax.model.outcome import Outcome
 
@@ -24,7 +24,8 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         method: as in `BayesianRegressor`.
         hidden: as in `BayesianRegressor`.
         activation: as in `BayesianRegressor`.
-        likelihood: from `mx.likelihoods`; by default Categorical; Bernoulli for two classes.
+        likelihood: from `mx.likelihoods`; by default Categorical; Bernoulli for two classes. With `Annotators(...)`, y
+            has a column for each annotator, with gaps; with `EntropyRegularised(...)` y may have gaps.
         prior: as in `BayesianRegressor`.
         class_weight: what the rows of each class count: "balanced" (classes count alike, however many rows they have),
             a dict such as {"rare": 10, "common": 1}, or None for 1.
@@ -108,7 +109,16 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
             raise ValueError(f"y holds classes that were not in the training data: {', '.join(unknown[:5])}")
         return places
 
+    def encode_answers(self, y: Any) -> np.ndarray:
+        """Classes as positions in `classes_`, in the shape of y, and -1 where one is missing."""
+        given, labels = labels_with_gaps(y)
+        places = np.full(given.shape, MISSING)
+        places[given] = self.encode_labels(labels)
+        return places
+
     def _check_targets(self, y: Any) -> np.ndarray:
+        if isinstance(self.likelihood, AbstractLikelihood) and self.likelihood.takes_missing:
+            return self._check_gaps(y, self.likelihood)
         check_labels(y)
         labels = column_or_1d(y, warn=True)
         assert_all_finite(labels, input_name="y", estimator_name=type(self).__name__)
@@ -117,6 +127,19 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         if len(self.classes_) < 2:
             raise ValueError(f"y must hold at least 2 classes, got 1 class: {self.classes_[0]!r}")
         return places
+
+    def _check_gaps(self, y: Any, likelihood: AbstractLikelihood) -> np.ndarray:
+        """Labels of which some are missing, of each row by several annotators or by one."""
+        given, labels = labels_with_gaps(y)
+        axes, what = (2, "(n, annotators)") if likelihood.by_annotators else (1, "(n,)")
+        if given.ndim != axes:
+            raise ValueError(f"y must have shape {what} for {type(likelihood).__name__}, got {given.shape}")
+        if self.class_weight is not None:
+            raise ValueError("class_weight must be None where labels are missing: their classes are not known")
+        self.classes_ = np.unique(labels)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y must hold at least 2 classes, got {len(self.classes_)}")
+        return self.encode_answers(y)
 
     def _prepare(self, x: np.ndarray, targets: np.ndarray) -> tuple[Arrays, AbstractLikelihood, int]:
         likelihood = Categorical() if self.likelihood is None else self.likelihood

@@ -148,6 +148,21 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         check_is_fitted(self)
         return self._predict_table(self._table(X, fitting=False))
 
+    def predict_observed(self, X: Any, annotator: Any = None) -> Prediction:
+        """As `predict_distribution`, of the target as data have it, where that may be wrong; else the same.
+
+        Args:
+            X: rows, as in `fit`.
+            annotator: with `mx.likelihoods.Annotators`, whose label: the place of a column, or one for each row.
+        """
+        check_is_fitted(self)
+        table = self._table(X, fitting=False)
+        model: Any = self.model_
+        if not model.likelihood.may_be_wrong:
+            return self._predict_table(table)
+        who = None if annotator is None else np.broadcast_to(np.asarray(annotator), (len(table),))
+        return self._predict_table(table, self.posterior_.predict_observed, annotator=who)
+
     @property
     def model_(self) -> AbstractModel:
         """Network, likelihood and prior."""
@@ -246,19 +261,23 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
             return choose_method(num_rows, sum(int(np.prod(leaf.shape)) for leaf in model.leaves))
         return method_named(self.method), "It was given as method=."
 
-    def _predict_table(self, table: Any) -> Prediction:
-        """Averaged, where something is unknown, over what it may be."""
+    def _predict_table(self, table: Any, predict: Any = None, **each: Any) -> Prediction:
+        """Averaged, where something is unknown, over what it may be; `each` has arguments with entries for rows."""
         several = self.encoder_.encode_unknown(table)
         if several is None:
-            return self._predict_rows(self.encoder_.encode(table))
-        return self._predict_rows(several.reshape(-1, several.shape[2])).averaged(several.shape[1])
+            return self._predict_rows(self.encoder_.encode(table), predict, each)
+        num = several.shape[1]
+        each = {name: values if values is None else np.repeat(values, num) for name, values in each.items()}
+        return self._predict_rows(several.reshape(-1, several.shape[2]), predict, each).averaged(num)
 
-    def _predict_rows(self, x: np.ndarray) -> Prediction:
+    def _predict_rows(self, x: np.ndarray, predict: Any, each: dict[str, Any]) -> Prediction:
         """Padded to a power of two rows, so that tables of many lengths share few compiled programs."""
         num = len(x)
-        padded = max(_LEAST_ROWS, 1 << (num - 1).bit_length()) if num <= _MOST_ROWS else num
-        prediction = self.mixture_.predict(np.pad(x, ((0, padded - num), (0, 0)), mode="edge"))
-        return prediction if padded == num else prediction[:num]
+        more = (max(_LEAST_ROWS, 1 << (num - 1).bit_length()) if num <= _MOST_ROWS else num) - num
+        each = {name: value if value is None else np.pad(value, (0, more), mode="edge") for name, value in each.items()}
+        predict = self.mixture_.predict if predict is None else predict
+        prediction = predict(np.pad(x, ((0, more), (0, 0)), mode="edge"), **each)
+        return prediction if not more else prediction[:num]
 
     def _blocks(self, X: Any) -> Iterator[Any]:
         """Predictions of some thousand rows at a time, since those of all draws at all rows may not fit in memory."""

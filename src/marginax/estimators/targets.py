@@ -39,6 +39,24 @@ def check_labels(y: Any) -> None:
         )
 
 
+def labels_with_gaps(y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Where there is a label, in the shape of y, and those labels; whole numbers that gaps made floats are ints again.
+
+    >>> given, labels = labels_with_gaps([[1.0, np.nan], [0.0, 1.0]])
+    >>> given.tolist(), labels.tolist()
+    ([[True, False], [True, True]], [1, 0, 1])
+    """
+    flat = _flat(y)
+    given = ~np.asarray(require("pandas").isna(flat))
+    labels = flat[given]
+    check_labels(labels)
+    if labels.dtype.kind == "O" and not any(isinstance(label, str) for label in labels):
+        labels = np.array(labels.tolist())
+    if labels.dtype.kind == "f" and np.all(labels == np.round(labels)):
+        labels = labels.astype(np.int64)
+    return given.reshape(np.shape(y)), labels
+
+
 def _flat(y: Any) -> np.ndarray:
     """All values in one row, none of them a list or the like."""
     if y is None:  # scikit-learn has a sentence for this

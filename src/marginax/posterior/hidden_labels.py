@@ -18,7 +18,7 @@ from marginax._keys import Key
 from marginax.data.arrays import as_targets
 from marginax.model.conjugate import posterior_draws
 from marginax.model.outcome import Outcome
-from marginax.predict import MAX_BYTES, ClassificationPrediction, DrawLoop
+from marginax.predict import MAX_BYTES, ClassificationPrediction, DrawLoop, Prediction
 from marginax.predict.checks import check_levels
 from marginax.predict.classification import summarise
 from marginax.predict.observed import observed
@@ -42,8 +42,7 @@ class Asked:
 
 def ask(posterior: Any, x: Any, y: Any, num_samples: int | None, key: Key | None, max_bytes: int) -> Asked:
     """Check that rows are as in the training data, and that their targets may be wrong."""
-    spec = posterior.data_spec()
-    model: Any = posterior.model
+    spec, model = posterior.data_spec(), posterior.model
     likelihood = getattr(model, "likelihood", None)
     if likelihood is None or not likelihood.may_be_wrong:
         name = type(model if likelihood is None else likelihood).__name__
@@ -59,8 +58,13 @@ def ask(posterior: Any, x: Any, y: Any, num_samples: int | None, key: Key | None
     shape = y.shape
     if likelihood.outcome(size) is not Outcome.CLASS:
         y = np.asarray(y if spec.scaling is None else spec.scaling.transform_y(y)).reshape(len(y), -1)
+    return Asked(_loop(posterior, x, num_samples, key, max_bytes), y, shape)
+
+
+def _loop(posterior: Any, x: np.ndarray, num_samples: int | None, key: Key | None, max_bytes: int) -> DrawLoop:
+    """Over draws and inputs, which give the distribution of targets as they are seen."""
     functions = observed(posterior.functions(num_samples, key=posterior.prediction_key(key)))
-    return Asked(DrawLoop(functions, x, spec=spec, max_bytes=max_bytes), y, shape)
+    return DrawLoop(functions, x, spec=posterior.data_spec(), max_bytes=max_bytes)
 
 
 def label_errors(
@@ -84,10 +88,7 @@ def consensus(
     asked = ask(posterior, x, y, num_samples, key, max_bytes)
     if getattr(asked.loop.like, "outcome", None) is not Outcome.CLASS:
         raise TypeError("consensus is about classes: for numbers, posterior.label_errors(x, y)")
-    model, spec = posterior.model, posterior.data_spec()
-    size = model.output_size(spec.x_shape, jax.dtypes.canonicalize_dtype(np.float64))
-    unknowns = model.likelihood.init(size)
-    num_classes = jax.eval_shape(lambda: model.likelihood.confusion(unknowns, size)).shape[-1]
+    num_classes = _confusion_shape(posterior)[-1]
     if new:
         joint = np.full((len(asked.y), num_classes), -np.inf)
         for _, rows, found in asked.loop.run(_joint, asked.y):
@@ -98,6 +99,47 @@ def consensus(
     for _, rows, summary in asked.loop.run(_hidden_with_covariance if averages.is_full else _hidden, asked.y):
         averages.add(rows, summary)
     return averages.prediction(num_draws=asked.loop.num_draws, max_bytes=max_bytes)
+
+
+def predict_observed(
+    posterior: Any, x: Any, annotator: Any, *, num_samples: int | None, key: Key | None, max_bytes: int
+) -> Prediction:
+    """As `posterior.predict_observed`."""
+    spec = posterior.data_spec()
+    x, likelihood = spec.check_x(x), getattr(posterior.model, "likelihood", None)
+    if likelihood is not None and likelihood.by_annotators:
+        return _predict_answers(posterior, x, annotator, num_samples, key, max_bytes)
+    if annotator is not None:
+        raise TypeError(f"annotator must be None: targets of {type(likelihood).__name__} are nobody's answers")
+    functions = observed(posterior.functions(num_samples, key=posterior.prediction_key(key)))
+    return functions.predict(x, spec=spec, max_bytes=max_bytes)
+
+
+def _predict_answers(
+    posterior: Any, x: np.ndarray, annotator: Any, num_samples: int | None, key: Key | None, max_bytes: int
+) -> ClassificationPrediction:
+    """Of one annotator in each row."""
+    num_annotators, _, num_classes = _confusion_shape(posterior)
+    who = np.asarray(-1 if annotator is None else annotator)
+    if who.dtype.kind not in "iu" or who.shape not in ((), (len(x),)) or who.min() < 0 or who.max() >= num_annotators:
+        raise ValueError(
+            f"annotator must be a number from 0 to {num_annotators - 1}, or one for each of {len(x)} rows, got "
+            f"{annotator!r:.60}: an answer is somebody's, and posterior.predict(x) is of the true label"
+        )
+    loop = _loop(posterior, x, num_samples, key, max_bytes)
+    averages = empty_averages(loop, num_classes)
+    work = _answered_with_covariance if averages.is_full else _answered
+    for _, rows, summary in loop.run(work, np.broadcast_to(who, (len(x),)).astype(np.int32)):
+        averages.add(rows, summary)
+    return averages.prediction(num_draws=loop.num_draws, max_bytes=max_bytes)
+
+
+def _confusion_shape(posterior: Any) -> tuple[int, ...]:
+    """Of the matrix of transitions, or of those of all annotators."""
+    model, spec = posterior.model, posterior.data_spec()
+    size = model.output_size(spec.x_shape, jax.dtypes.canonicalize_dtype(np.float64))
+    unknowns = model.likelihood.init(size)
+    return jax.eval_shape(lambda: model.likelihood.confusion(unknowns, size)).shape
 
 
 def _errors(distributions: PyTree, log_weights: Array, y: Array) -> tuple[Array, Array]:
@@ -133,6 +175,14 @@ def _hidden(distributions: PyTree, log_weights: Array, y: Array) -> Any:
 
 def _hidden_with_covariance(distributions: PyTree, log_weights: Array, y: Array) -> Any:
     return summarise(eqx.filter_vmap(lambda d: d.hidden_logits(y))(distributions), log_weights, full=True)
+
+
+def _answered(distributions: PyTree, log_weights: Array, annotator: Array) -> Any:
+    return summarise(eqx.filter_vmap(lambda d: d.answer_logits(annotator))(distributions), log_weights, full=False)
+
+
+def _answered_with_covariance(distributions: PyTree, log_weights: Array, annotator: Array) -> Any:
+    return summarise(eqx.filter_vmap(lambda d: d.answer_logits(annotator))(distributions), log_weights, full=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +260,7 @@ def expected_information(
 ) -> Float[np.ndarray, "n annotators"]:
     """As `posterior.expected_information`."""
     asked = ask(posterior, x, y, num_samples, key, max_bytes)
-    if not hasattr(type(asked.loop.like), "answer_probs"):
+    if not posterior.model.likelihood.by_annotators:
         raise TypeError("expected_information is about whom to ask: fit with mx.likelihoods.Annotators(...)")
     joint: Any = None
     for _, rows, found in asked.loop.run(_answers, asked.y):

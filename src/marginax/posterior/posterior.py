@@ -25,7 +25,6 @@ from marginax.predict import (
     Predictor,
     make_predictor,
 )
-from marginax.predict.observed import observed
 
 if TYPE_CHECKING:
     from marginax.posterior.hidden_labels import Confusion
@@ -153,21 +152,26 @@ class AbstractPosterior(eqx.Module):
         return make_predictor(functions, x_shape, spec=self.data_spec(), max_bytes=max_bytes)
 
     def predict_observed(
-        self, x: Any, *, num_samples: int | None = None, key: Key | None = None, max_bytes: int = MAX_BYTES
+        self,
+        x: Any,
+        *,
+        annotator: Any = None,
+        num_samples: int | None = None,
+        key: Key | None = None,
+        max_bytes: int = MAX_BYTES,
     ) -> Prediction:
         """`predict` of targets as data have them, wrong ones included; the same where targets are taken as they are.
 
         Args:
             x: inputs, as in the training data.
+            annotator: with `mx.likelihoods.Annotators`, whose answer: a number, or one for each row.
             num_samples: as for `predict`.
             key: as for `predict`.
             max_bytes: as for `predict`.
         """
-        spec = self.data_spec()
-        functions = observed(self._predicting_functions(num_samples, key))
-        if getattr(getattr(self.model, "likelihood", None), "num_annotators", None) is not None:
-            raise TypeError("an answer is that of each annotator: combine posterior.predict(x) with confusion()")
-        return functions.predict(spec.check_x(x), spec=spec, max_bytes=max_bytes)
+        from marginax.posterior.hidden_labels import predict_observed
+
+        return predict_observed(self, x, annotator, num_samples=num_samples, key=key, max_bytes=max_bytes)
 
     def label_errors(
         self,

@@ -1,5 +1,6 @@
 """What is worth remembering of a fit: how it was run, how long it took, what went wrong."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -52,6 +53,9 @@ def describe(config: Any) -> str:
     >>> from marginax.infer import MAP
     >>> describe(MAP(num_epochs=3))
     'MAP(num_epochs=3)'
+    >>> from marginax.model.likelihoods import Categorical, NoisyLabels
+    >>> describe(NoisyLabels(Categorical()))
+    'NoisyLabels(likelihood=Categorical(), transition=FullTransition())'
     """
     if isinstance(config, tuple):
         return f"({', '.join(map(describe, config))})"
@@ -65,7 +69,7 @@ def describe(config: Any) -> str:
     except (TypeError, ValueError):  # it has arguments that must be given
         default = None
     parts = []
-    for name in cls.__dataclass_fields__:
+    for name in (field.name for field in dataclasses.fields(config)):
         text = describe(getattr(config, name))
         if default is None or text != describe(getattr(default, name)):
             parts.append(f"{name}={text}")

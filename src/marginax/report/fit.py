@@ -7,9 +7,9 @@ from typing import Any
 
 from marginax.data import Scaling
 from marginax.posterior.posterior import AbstractPosterior
-from marginax.report import quality, scores, story, uncertainty
+from marginax.report import labels, quality, scores, story, uncertainty
 from marginax.report.material import Material, gather
-from marginax.report.page import AbstractBlock, Items, write_page
+from marginax.report.page import AbstractBlock, Items, Section, write_page
 
 _CLAUSE = {
     "as claimed": "as they claim",
@@ -17,7 +17,8 @@ _CLAUSE = {
     "too wide": "more than they claim: they are too wide",
 }
 
-_PARTS = {
+_PARTS: dict[str, Callable[[Material], Section | None]] = {
+    "labels": labels.label_section,
     "calibration": quality.calibration_section,
     "cases": quality.prediction_section,
     "uncertainty": uncertainty.uncertainty_section,
@@ -39,6 +40,8 @@ def write_report(
     names: Sequence[str] | None = None,
     target: str = "y",
     classes: Sequence[str] | None = None,
+    annotators: Sequence[str] | None = None,
+    rows: Any = None,
     title: str | None = None,
     command: str | None = None,
     level: float = 0.9,
@@ -48,7 +51,8 @@ def write_report(
 
     Scores with standard errors beside those of a constant and of a linear model, calibration, coverage, predictions
     with bands, the most uncertain rows and why they are so, chains, cost and how to reproduce. What does not apply is
-    left out, and the report says why.
+    left out, and the report says why. Where labels may be wrong, it says which probably are, and of annotators how good
+    they are; scores are then of labels as they were given, one by one.
 
     Args:
         path: of the file; folders are made.
@@ -60,6 +64,8 @@ def write_report(
         names: of the columns of x; by default those of a data frame, or x0, x1, ...
         target: what is predicted.
         classes: names of the classes, in order.
+        annotators: names of those who gave labels, with `mx.likelihoods.Annotators`; by default their numbers.
+        rows: numbers of the training rows in the user's file, from 0, to name those whose labels are probably wrong.
         title: at the top.
         command: that made the fit, to show how to reproduce it.
         level: probability of intervals.
@@ -91,6 +97,8 @@ def write_report(
         classes=classes,
         level=level,
         command=command,
+        annotators=annotators,
+        rows=rows,
     )
     announce("scores")
     measured = scores.measure(material)
@@ -101,7 +109,9 @@ def write_report(
     sections = [story.fitted_section(material), scores.score_section(measured, material)]
     for name, make in _PARTS.items():
         announce(name)
-        sections.append(make(material))
+        section = make(material)
+        if section is not None:
+            sections.append(section)
     announce("page")
     return write_page(path, title or f"Predicting {target}", sections, lead=_lead(material, measured), top=top)
 
@@ -110,7 +120,7 @@ def _lead(material: Material, measured: scores.Measured) -> str:
     """The report in two sentences."""
     table = measured.fit
     method = material.posterior.record.method.split("(")[0] or "An unknown method"
-    text = f"{method} on {material.num_fitted:,} rows, judged on {len(material.y):,} held-out rows."
+    text = f"{method} on {material.num_fitted:,} rows, judged on {len(material.y):,} held-out {material.unit}."
     if "coverage" in table:
         verdict = quality.judge_coverage(table["coverage"], material.level)
         text += f" Its {material.level:.0%} intervals cover {table['coverage'].value:.0%} of them, {_CLAUSE[verdict]}."

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from marginax.data import Scaling
+from marginax.data import MISSING, Scaling
 from marginax.posterior.posterior import AbstractPosterior
 from marginax.predict.checks import check_level
 
@@ -29,6 +29,10 @@ class Material:
         classes: names of the classes, in order; empty for numbers.
         level: probability of intervals.
         command: what was typed to get here.
+        given: training inputs and targets as they were fitted, where they may be wrong; labels by annotators have a
+            column each, and in `y` and `train` a row each.
+        annotators: their names; empty where there are none.
+        rows: what the training rows are called; empty if they are numbered.
     """
 
     posterior: AbstractPosterior
@@ -42,6 +46,9 @@ class Material:
     classes: tuple[str, ...]
     level: float
     command: str | None
+    given: tuple[np.ndarray, np.ndarray] | None = None
+    annotators: tuple[str, ...] = ()
+    rows: tuple[int, ...] = ()
 
     @property
     def of_classes(self) -> bool:
@@ -97,6 +104,24 @@ class Material:
         """Whether the uncertainty is split into epistemic and aleatoric."""
         return self.prediction.knows_draws
 
+    @property
+    def unit(self) -> str:
+        """What is judged one by one."""
+        return "labels" if self.annotators else "rows"
+
+    def row(self, place: int) -> str:
+        """A training row as the user knows it."""
+        return f"{self.rows[place] + 1 if self.rows else place:,}"
+
+    @property
+    def row_words(self) -> str:
+        """How rows are counted."""
+        return "Row 1 is the first one of the file." if self.rows else "Rows of the training data are counted from 0."
+
+    def name_annotator(self, place: int) -> str:
+        """An annotator in the user's words."""
+        return self.annotators[place]
+
     def name_class(self, label: int) -> str:
         """A class in the user's words."""
         return self.classes[label] if self.classes else str(label)
@@ -114,6 +139,8 @@ def gather(
     classes: Sequence[str] | None,
     level: float,
     command: str | None,
+    annotators: Sequence[str] | None = None,
+    rows: Any = None,
 ) -> Material:
     """Check what came, and predict."""
     if not isinstance(posterior, AbstractPosterior):
@@ -131,6 +158,21 @@ def gather(
         train = (posterior.spec.check_x(train[0]), np.asarray(train[1]))
         if len(train[0]) != len(train[1]) or train[1].shape[1:] != targets.shape[1:]:
             raise ValueError(f"train must be rows (x, y) as the held-out ones, got shapes {[e.shape for e in train]}")
+    likelihood = getattr(posterior.model, "likelihood", None)
+    may_be_wrong = likelihood is not None and likelihood.may_be_wrong
+    given, who = train if may_be_wrong else None, None
+    if likelihood is not None and likelihood.by_annotators:
+        annotators = [str(i) for i in range(targets.shape[1])] if annotators is None else annotators
+        if len(annotators) != targets.shape[1]:
+            raise ValueError(
+                f"annotators must have {targets.shape[1]} names, one per column of y, got {len(annotators)}"
+            )
+        inputs, targets, who = _one_by_one(inputs, targets)
+        train = None if train is None else _one_by_one(*train)[:2]
+    elif likelihood is not None and likelihood.takes_missing and train is not None:
+        train = tuple(part[train[1] != MISSING] for part in train)
+    if rows is not None and given is not None and len(rows) != len(given[1]):
+        raise ValueError(f"rows must have {len(given[1])} entries, one per training row, got {len(rows)}")
     if inputs.ndim == 2 and not len(names):
         names = [f"x{i}" for i in range(inputs.shape[1])]
     if inputs.ndim == 2 and len(names) != inputs.shape[1]:
@@ -141,13 +183,22 @@ def gather(
         scaling=scaling,
         y=targets,
         train=train,
-        prediction=posterior.predict(inputs),
+        prediction=posterior.predict_observed(inputs, annotator=who) if may_be_wrong else posterior.predict(inputs),
         names=tuple(map(str, names)) if inputs.ndim == 2 else (),
         target=target,
         classes=tuple(map(str, classes or ())),
         level=level,
         command=command,
+        given=given,
+        annotators=tuple(map(str, annotators or ())),
+        rows=() if rows is None else tuple(int(each) for each in rows),
     )
+
+
+def _one_by_one(x: np.ndarray, answers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A row for each label that was given: its inputs, what it is, and by whom."""
+    rows, who = np.nonzero(answers != MISSING)
+    return x[rows], answers[rows, who].astype(np.int64), who
 
 
 def as_label(text: str) -> str:

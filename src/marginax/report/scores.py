@@ -85,8 +85,9 @@ def score_section(measured: Measured, material: Material) -> Section:
     ]
     blocks: list[AbstractBlock] = [
         Text(
-            f"On {len(material.y)} held-out rows. What follows ± is the standard error: how much a score would change "
-            "with other held-out rows of the same number. Brackets are 95% intervals of proportions (Wilson's)."
+            f"On {len(material.y)} held-out {material.unit}{_as_given(material)}. What follows ± is the standard "
+            f"error: how much a score would change with other held-out {material.unit} of the same number. Brackets "
+            "are 95% intervals of proportions (Wilson's)."
         ),
         Table(("score", "this fit", *measured.beside, "what it means"), tuple(rows)),
         Text(measured.words),
@@ -95,6 +96,12 @@ def score_section(measured: Measured, material: Material) -> Section:
         blocks.append(Text(_spread(material)))
     blocks += [Text(f"Left out: {name}, because {why}.") for name, why in measured.fit.left_out.items()]
     return Section("Scores", tuple(blocks))
+
+
+def _as_given(material: Material) -> str:
+    likelihood = getattr(material.posterior.model, "likelihood", None)
+    wrong = likelihood is not None and likelihood.may_be_wrong
+    return ", as they were given, wrong ones included" if wrong else ""
 
 
 def _spread(material: Material) -> str:

@@ -53,7 +53,7 @@ def fitted_section(material: Material) -> Section:
                 {
                     "target": target,
                     "inputs": inputs,
-                    "rows": f"{spec.num_examples:,} to fit, {len(material.y):,} held out for this report; {scaled}",
+                    "rows": f"{spec.num_examples:,} to fit, {_held_out(material)} held out for this report; {scaled}",
                     "network": f"{type(model.network).__name__}, {num_weights:,} unknown weights",
                     "likelihood": describe(model.likelihood),
                     "prior": describe(model.prior),
@@ -63,6 +63,10 @@ def fitted_section(material: Material) -> Section:
             ),
         ),
     )
+
+
+def _held_out(material: Material) -> str:
+    return f"{len(material.y):,}" + (" labels of others" if material.annotators else "")
 
 
 def chain_section(material: Material) -> Section:

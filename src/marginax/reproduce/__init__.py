@@ -41,11 +41,14 @@ _OTHERS = {
     "augmentation": "marginax.reproduce.augmentation",
     "bandits": "marginax.reproduce.bandits",
     "bayes-opt": "marginax.reproduce.bayes_opt",
+    "continual": "marginax.reproduce.continual",
     "crowds": "marginax.reproduce.crowds",
     "digits": "marginax.reproduce.digits",
     "molecules": "marginax.reproduce.molecules",
+    "noisy-mnist": "marginax.reproduce.noisy_mnist",
     "one-shot": "marginax.reproduce.one_shot",
     "one-shot-invented": "marginax.reproduce.one_shot_invented",
+    "relabelling": "marginax.reproduce.relabelling",
     "segmentation": "marginax.reproduce.segmentation",
 }
 _EXPERIMENTS = dict(sorted((_CLASSICS | _OTHERS).items()))

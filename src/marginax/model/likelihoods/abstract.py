@@ -34,6 +34,8 @@ class AbstractLikelihood(eqx.Module):
     is_estimated: ClassVar[bool] = False  # whether the log probability is estimated by draws: `estimate_log_prob`
     is_density: ClassVar[bool] = True  # False where rows have terms that are no log probability of data
     may_be_wrong: ClassVar[bool] = False  # whether targets may be wrong, so that `observed` is not `distribution`
+    takes_missing: ClassVar[bool] = False  # whether a row without a label (-1) says something
+    by_annotators: ClassVar[bool] = False  # whether a target is an answer of each annotator, and `observed` of all
 
     @abc.abstractmethod
     def num_targets(self, output_size: int) -> int:

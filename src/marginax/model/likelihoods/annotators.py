@@ -46,6 +46,11 @@ class Answers(AbstractDistribution):
         answers = jax.nn.one_hot(jnp.asarray(value).astype(int), self.logits.shape[-1], dtype=self.logits.dtype)
         return jax.nn.log_softmax(self.logits, axis=-1) + jnp.einsum("...aj,akj->...k", answers, self.log_confusion)
 
+    def answer_logits(self, annotator: ArrayLike) -> Array:
+        """Log probabilities of the answer of one annotator to each question."""
+        rows = jnp.take(self.log_confusion, jnp.asarray(annotator), axis=0)
+        return jax.nn.logsumexp(jax.nn.log_softmax(self.logits, axis=-1)[..., :, None] + rows, axis=-2)
+
     def log_prob(self, value: ArrayLike) -> Array:
         return jax.nn.logsumexp(self.hidden_logits(value), axis=-1)
 
@@ -97,6 +102,8 @@ class Annotators(AbstractLikelihood):
     confusions: AbstractTransition = eqx.field(converter=as_transition)
 
     may_be_wrong: ClassVar[bool] = True
+    by_annotators: ClassVar[bool] = True
+    takes_missing: ClassVar[bool] = True
 
     def __init__(self, num_classes: int, num_annotators: int, confusion: object = None):
         """Check the numbers; data are checked when they come."""

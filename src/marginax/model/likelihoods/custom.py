@@ -194,6 +194,14 @@ class Tempered(AbstractLikelihood):
         return self.likelihood.may_be_wrong
 
     @property
+    def takes_missing(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.likelihood.takes_missing
+
+    @property
+    def by_annotators(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.likelihood.by_annotators
+
+    @property
     def has_logits(self) -> bool:
         return self.likelihood.has_logits
 

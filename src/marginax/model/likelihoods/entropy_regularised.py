@@ -36,6 +36,7 @@ class EntropyRegularised(AbstractLikelihood):
     weight: float | Array = 1.0
 
     is_density: ClassVar[bool] = False
+    takes_missing: ClassVar[bool] = True
 
     def __check_init__(self):
         inner = self.likelihood
