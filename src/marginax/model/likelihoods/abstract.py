@@ -34,6 +34,7 @@ class AbstractLikelihood(eqx.Module):
     is_estimated: ClassVar[bool] = False  # whether the log probability is estimated by draws: `estimate_log_prob`
     is_density: ClassVar[bool] = True  # False where rows have terms that are no log probability of data
     may_be_wrong: ClassVar[bool] = False  # whether targets may be wrong, so that `observed` is not `distribution`
+    compares_views: ClassVar[bool] = False  # whether outputs for transformed inputs have a term: `views`, `agreement`
 
     @abc.abstractmethod
     def num_targets(self, output_size: int) -> int:
@@ -63,6 +64,10 @@ class AbstractLikelihood(eqx.Module):
         """Probabilities of the labels that are seen, a row for each true one."""
         raise TypeError(f"{type(self).__name__} takes labels as they are: for wrong ones, mx.likelihoods.NoisyLabels")
 
+    def check_inputs(self, shape: tuple[int, ...]) -> None:
+        """Raise a ValueError if examples of this shape cannot be compared with views of them."""
+        return
+
     def init(self, output_size: int) -> Unknowns:
         """Starting values of the unconstrained unknowns."""
         return {}
@@ -81,6 +86,14 @@ class AbstractLikelihood(eqx.Module):
     ) -> Float[Array, " n"]:
         """The same by draws with a key for each row, where it is estimated: a bound in expectation."""
         return self.log_prob(output, y, unknowns)
+
+    def views(self, x: Float[Array, "n ..."], *, key: PRNGKeyArray | None = None) -> Float[Array, "n views ..."]:
+        """Transformed inputs, where they are compared: random ones with a key, always the same without."""
+        raise TypeError(f"{type(self).__name__} compares no views of inputs")
+
+    def agreement(self, outputs: Float[Array, "n views k"], unknowns: Unknowns) -> Float[Array, " n"]:
+        """What the outputs for views of each input add to its log probability."""
+        raise TypeError(f"{type(self).__name__} compares no views of inputs")
 
     def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
         """Fisher information of the outputs: the expected curvature of the negative log likelihood."""
