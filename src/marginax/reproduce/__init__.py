@@ -25,6 +25,7 @@ _EXPERIMENTS = {
     "one-shot": "marginax.reproduce.one_shot",
     "one-shot-invented": "marginax.reproduce.one_shot_invented",
     "segmentation": "marginax.reproduce.segmentation",
+    "self-supervised": "marginax.reproduce.self_supervised",
     "sgld-vs-hmc": "marginax.reproduce.sgld_vs_hmc",
 }
 

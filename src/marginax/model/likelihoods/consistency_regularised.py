@@ -64,6 +64,10 @@ class ConsistencyRegularised(AbstractPartlyLabelled):
         check_num_views(self.transforms, num_views, least=2)
         self.num_views = num_views
 
+    def without_label(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, " n"]:
+        """Nothing, by this output alone."""
+        return jnp.zeros(output.shape[0])
+
     def check_inputs(self, shape: tuple[int, ...]) -> None:
         for transform in self.transforms:
             transform.check(shape)

@@ -1,5 +1,6 @@
 """Labels of which some are missing, and a term of rows that is no likelihood of data: what such likelihoods share."""
 
+import abc
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -87,9 +88,9 @@ class AbstractPartlyLabelled(AbstractLikelihood):
         known = self.likelihood.log_prob(output, jnp.maximum(y, 0), unknowns)
         return jnp.where(y == MISSING, self.without_label(output, unknowns), known)
 
+    @abc.abstractmethod
     def without_label(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, " n"]:
         """What a row contributes by its own output where it has no label."""
-        return jnp.zeros(output.shape[0])
 
     def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
         """Of a row with a label."""
