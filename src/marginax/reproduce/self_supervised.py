@@ -19,11 +19,11 @@ from marginax._extras import require
 from marginax.reproduce.experiment import Experiment, Row, Workbench
 
 _SMALL = {
-    "num_unlabelled": 50_000,
+    "num_unlabelled": 20_000,
     "num_labels": (100, 1000),
     "num_valid": 2000,
     "num_test": 10_000,
-    "hidden": 256,
+    "hidden": 128,
     "features": 64,
     "projection": 32,
     "shift": 1.5,
@@ -32,8 +32,8 @@ _SMALL = {
     "temperature": 0.2,
     "pretraining_epochs": 8,
     "pretraining_batch_size": 256,
-    "around_features": (0.02, 0.05, 0.1),
-    "around_zero": (0.5, 1.0, 2.0),
+    "around_features": (0.01, 0.03, 0.1),
+    "around_zero": (0.7, 1.4, 2.8),
     "num_seeds": 5,
     "num_steps": 400,
     "num_warmup": 200,
@@ -45,6 +45,7 @@ SETTINGS = {
     "small": _SMALL,
     "full": _SMALL
     | {
+        "num_unlabelled": 50_000,
         "hidden": 1024,
         "features": 256,
         "projection": 64,
@@ -99,7 +100,7 @@ def model_of(settings: Any, body: Any, kind: str, width: float, seed: int) -> mx
         "features": lambda: mx.priors.FromPosterior(net, scale=width),
         "zero": lambda: mx.priors.Normal(mx.priors.FanIn(width)),
     }[kind]()
-    prior = mx.priors.ByPath({"head/*": mx.priors.Normal(mx.priors.FanIn(1.0))}, default=of_body)
+    prior = mx.priors.ByPath({"head/*": mx.priors.default_prior()}, default=of_body)
     return mx.Model(net, mx.likelihoods.Categorical(), prior)
 
 
