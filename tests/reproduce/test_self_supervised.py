@@ -26,9 +26,6 @@ TINY = {
     "around_zero": (1.0,),
     "num_seeds": 2,
     "num_steps": 2,
-    "num_warmup": 2,
-    "num_samples": 2,
-    "thin": 1,
     "batch_size": 10,
 }
 
