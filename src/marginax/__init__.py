@@ -12,9 +12,10 @@ from marginax.files import register, register_function, register_on_demand
 from marginax.model import All, Density, GaussianProcess, LastLayer, Model, Paths, Program, likelihoods
 
 if TYPE_CHECKING:
-    from marginax import curvature, infer, latent, meta, posterior, predict, priors
+    from marginax import curvature, infer, latent, meta, posterior, predict, priors, self_supervised
     from marginax.infer import LargestVariance, fit, resume, use_cores
     from marginax.posterior import augment, load
+    from marginax.self_supervised import SelfSupervised
 
 __version__ = "0.1.0"
 
@@ -35,10 +36,12 @@ _ON_DEMAND = (
     "priors",
     "report",
     "reproduce",
+    "self_supervised",
     "testing",
 )
 _FROM = {
     "LargestVariance": "infer",
+    "SelfSupervised": "self_supervised",
     "augment": "posterior",
     "fit": "infer",
     "load": "posterior",
@@ -47,7 +50,17 @@ _FROM = {
 }
 
 
-for _name in ("estimators", "meta", "latent", "continual", "decide", "calibrate", "evaluate", "infer"):
+for _name in (
+    "estimators",
+    "meta",
+    "self_supervised",
+    "latent",
+    "continual",
+    "decide",
+    "calibrate",
+    "evaluate",
+    "infer",
+):
     register_on_demand(lambda name=_name: require(f"marginax.{name}"))
 
 
@@ -68,6 +81,7 @@ __all__ = [
     "Model",
     "Paths",
     "Program",
+    "SelfSupervised",
     "augment",
     "curvature",
     "data",
@@ -84,5 +98,6 @@ __all__ = [
     "register",
     "register_function",
     "resume",
+    "self_supervised",
     "use_cores",
 ]

@@ -57,6 +57,85 @@ def test_rows_without_labels_are_made_surer(name):
         mx.evaluate.loo(posterior, (x, y))
 
 
+# ---- consistency
+
+
+def check_terms_are_the_label_and_the_divergence_of_views(inner=L.Categorical(), size=3, classes=3):
+    """Of every row, labelled or not: by hand, with both members of the orbit of a flip."""
+    likelihood = L.ConsistencyRegularised(inner, mx.data.Flip(), weight=0.7, num_views=None)
+    model = mx.Model(mx.nets.MLP(2, (), size, key=1), likelihood)
+    x, y = 2 * np.random.default_rng(5).normal(size=(5, 2)), np.array([0, -1, classes - 1, -1, -1])
+    x[4, 1] = x[4, 0]  # its own mirror image
+    params, batch = model.initial(size), mx.data.FullBatch((x, y)).batch(0, key=jax.random.key(0))
+
+    def probs(x):
+        output = model.output(params, jnp.asarray(x, jnp.float32))
+        of_class = [inner.log_prob(output, jnp.full(5, k), params.likelihood) for k in range(classes)]
+        return np.exp(np.stack(of_class, 1).astype(np.float64))
+
+    one, other = probs(x), probs(x[:, ::-1])
+    between = (
+        stats.entropy((one + other) / 2, axis=1) - stats.entropy(one, axis=1) / 2 - stats.entropy(other, axis=1) / 2
+    )
+    label = np.where(y >= 0, np.log(one[np.arange(5), y]), 0.0)
+    assert between[:4].min() > 1e-3
+    assert abs(between[4]) < 1e-6
+    for key in (None, jax.random.key(3)):
+        found = model.log_likelihood(params, batch, key=key)
+        np.testing.assert_allclose(found, label - 0.7 * between, rtol=1e-4, atol=1e-6)
+    cold = mx.Model(model.network, L.Tempered(likelihood, 0.5)).log_likelihood(params, batch)
+    np.testing.assert_allclose(cold, 2 * (label - 0.7 * between), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("inner", "size", "classes"), [(L.Categorical(), 3, 3), (L.Bernoulli(), 1, 2), (L.Ordinal(), 1, 3)]
+)
+def test_terms_are_the_label_and_the_divergence_of_views(inner, size, classes):
+    check_terms_are_the_label_and_the_divergence_of_views(inner, size, classes)
+
+
+def test_views_are_new_in_every_step_and_others_for_every_row():
+    likelihood = L.ConsistencyRegularised(L.Categorical(), mx.data.Jitter(1.0))
+    x = jnp.zeros((3, 2))
+    views = [likelihood.views(x, key=jax.random.key(i)) for i in (0, 0, 1)]
+    np.testing.assert_array_equal(views[0], views[1])
+    assert len({float(value) for value in jnp.concatenate([views[0].ravel(), views[2].ravel()])}) == 24
+
+
+@pytest.mark.parametrize("name", [pytest.param(m, marks=() if m == "map" else pytest.mark.slow) for m in METHODS])
+def test_views_of_rows_without_labels_agree(name):
+    """The second feature says nothing of the class, and is flipped: only the term tells that to a network."""
+    rng = np.random.default_rng(1)
+    y = np.repeat([0, 1], 60)
+    x = np.stack([4.0 * y - 2 + rng.normal(size=120), 3 * rng.normal(size=120)], axis=1)
+    y[np.arange(120) % 20 > 1] = mx.data.MISSING
+    apart = []
+    for weight in (0.0, 30.0):
+        turned = L.ConsistencyRegularised(L.Categorical(), mx.data.Jitter([0.0, 3.0]), weight, num_views=2)
+        model = mx.Model(mx.nets.MLP(2, (), 2, key=0), turned, mx.priors.Normal(2.0))
+        posterior = mx.fit(model, (x, y), METHODS[name], key=0, progress=False)
+        one, other = (posterior.predict(x * [1, sign]).probs[:, 0] for sign in (1, -1))
+        apart.append(abs(one - other).mean())
+    assert apart[1] < apart[0] * (0.5 if name == "map" else 1.0)
+    assert any("no likelihood of data" in text for text in posterior.summary().warnings)
+    with pytest.raises(TypeError, match="no likelihood of data"):
+        mx.evaluate.loo(posterior, (x, y))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [I.MCDropout(0.1, num_epochs=5), I.DropConnect(num_epochs=5), I.VI(num_epochs=5)])
+def test_noise_in_layers_goes_through_views_too(method):
+    x, y = RNG.normal(size=(30, 2)), np.append(np.full(20, -1), np.arange(10) % 2)
+    values = []
+    for weight in (0.0, 1.0):
+        flipped = L.ConsistencyRegularised(L.Categorical(), mx.data.Flip(), weight, num_views=None)
+        model = mx.Model(mx.nets.MLP(2, (4,), 2, key=0), flipped)
+        posterior = mx.fit(model, (x, y), method, key=0, progress=False)
+        values.append(posterior.predict(x).probs)
+    assert np.isfinite(values).all()
+    assert not np.allclose(*values)
+
+
 def test_a_network_refuses_rows_without_targets_and_says_what_to_do():
     x = RNG.normal(size=(4, 2))
     with pytest.raises(ValueError, match=r"got -1: 2 of 4 rows have no label.*leave them out.*SemiSupervisedVAE"):
@@ -85,6 +164,22 @@ def test_an_autoencoder_takes_a_pair_with_missing_labels():
     [
         (lambda: L.EntropyRegularised(L.Categorical(), -1.0), ValueError, "weight must be >= 0"),
         (lambda: L.EntropyRegularised(L.NoisyLabels(L.Categorical())), TypeError, "one of classes"),
+        (lambda: L.EntropyRegularised(L.EntropyRegularised(L.Categorical())), TypeError, "one of data"),
+        (lambda: L.NoisyLabels(L.EntropyRegularised(L.Categorical())), TypeError, "one of data"),
+        (lambda: L.ConsistencyRegularised(L.Categorical(), mx.data.Flip(), -1.0), ValueError, "weight must be >= 0"),
+        (lambda: L.ConsistencyRegularised(L.Categorical(), "flip"), TypeError, "transforms must be objects"),
+        (lambda: L.ConsistencyRegularised(L.Categorical(), mx.data.Flip(), 1.0, 1), ValueError, "num_views must be"),
+        (lambda: L.ConsistencyRegularised(L.Categorical(), mx.data.Jitter(1.0), 1.0, None), ValueError, "not finite"),
+        (
+            lambda: mx.fit(
+                mx.Model(NET, L.ConsistencyRegularised(L.Categorical(), mx.data.Rotate(9.0))),
+                (np.zeros((4, 2)), np.array([0, 1, 2, -1])),
+                I.MAP(),
+                key=0,
+            ),
+            ValueError,
+            "must hold images",
+        ),
         (lambda: L.EntropyRegularised(L.Gaussian()).check(1, np.zeros(2)), ValueError, "one of classes"),
         (lambda: L.EntropyRegularised(L.Categorical()).check(2, np.zeros((2, 2))), ValueError, r"shape \(n,\)"),
         (lambda: L.EntropyRegularised(L.Categorical()).check(2, np.array([-2, 0])), ValueError, "got -2"),

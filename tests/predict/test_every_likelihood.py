@@ -42,6 +42,12 @@ LIKELIHOODS = {
     "noisy labels": (L.NoisyLabels(L.Categorical()), 3, YES + (X[:, 1] > 0), Outcome.CLASS),
     "noisy yes or no": (L.NoisyLabels(L.Bernoulli(), [[0.9, 0.1], [0.2, 0.8]]), 1, YES, Outcome.CLASS),
     "entropy regularised": (L.EntropyRegularised(L.Categorical(), 0.5), 3, YES + (X[:, 1] > 0), Outcome.CLASS),
+    "consistency regularised": (
+        L.ConsistencyRegularised(L.Categorical(), mx.data.Flip(), 0.5, None),
+        3,
+        YES + (X[:, 1] > 0),
+        Outcome.CLASS,
+    ),
     "outliers": (L.Outliers(), 1, REAL, Outcome.REAL),
     "mixture density": (L.MixtureDensity(num_components=2), 6, REAL, Outcome.REAL),
     "poisson": (L.Poisson(), 1, COUNTS, Outcome.COUNT),

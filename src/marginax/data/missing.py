@@ -22,5 +22,5 @@ def describe_missing(y: np.ndarray) -> str:
     return (
         f"{num} of {len(y)} rows have no label ({MISSING}), from which an mx.Model learns nothing: leave them out, "
         f"labelled = y >= 0; (x[labelled], y[labelled]), or learn from them with mx.latent.SemiSupervisedVAE or "
-        "mx.likelihoods.EntropyRegularised"
+        "mx.likelihoods.EntropyRegularised or ConsistencyRegularised"
     )

@@ -18,6 +18,7 @@ from marginax.infer.hooks import AbstractHook
 from marginax.infer.method import AbstractMethod
 from marginax.model import Model
 from marginax.posterior import AbstractNormalFamily, AbstractPosterior, FromPosterior
+from marginax.posterior.normals import core_of
 
 
 def update(
@@ -76,7 +77,7 @@ def updated_model(
 def network_at(posterior: AbstractPosterior) -> Any:
     """The network with weights at the centre of the posterior."""
     centre = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf[0])), posterior.starting_points(1).network)
-    return eqx.combine(centre, posterior.model.network)  # pyright: ignore[reportAttributeAccessIssue]
+    return eqx.combine(centre, core_of(posterior.model).network)
 
 
 def in_its_units(spec: DataSpec | None, data: Any) -> Any:

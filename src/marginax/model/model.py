@@ -202,21 +202,26 @@ class Model(AbstractModel):
         noise: tuple[AbstractNoise | None, ...] | None = None,
     ) -> Float[Array, " b"]:
         """Log probability of each target of the batch, times the weight of its row."""
-        output = self.output(params, batch.x, key=key, noise=noise)
-        return self.log_likelihood_of(output, params, batch, key=key)
+        outputs = lambda x, key: self.output(params, x, key=key, noise=noise)  # noqa: E731
+        return self.log_likelihood_of(outputs, params, batch, key=key)
 
     def log_likelihood_of(
-        self, output: Float[Array, "b k"], params: Params, batch: Batch, *, key: PRNGKeyArray | None = None
+        self, outputs: Callable[..., Array], params: Params, batch: Batch, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, " b"]:
-        """The same where the outputs of the network are known.
-
-        Where the likelihood is estimated by draws, they are fresh with a key, and always the same for a row without.
-        """
-        if not self.likelihood.is_estimated:
-            return batch.weigh(self.likelihood.log_prob(output, batch.y, params.likelihood))
-        base = jax.random.key(0) if key is None else derive(key, 0, stream=_LIKELIHOOD_STREAM)
-        keys = jax.vmap(lambda row: derive(base, row))(batch.index)
-        return batch.weigh(self.likelihood.estimate_log_prob(output, batch.y, params.likelihood, keys))
+        """The same, for a function (x, key) that gives outputs; without a key, all that is drawn is always the same."""
+        likelihood, output = self.likelihood, outputs(batch.x, key)
+        if likelihood.is_estimated:
+            base = jax.random.key(0) if key is None else derive(key, 0, stream=_LIKELIHOOD_STREAM)
+            keys = jax.vmap(lambda row: derive(base, row))(batch.index)
+            found = likelihood.estimate_log_prob(output, batch.y, params.likelihood, keys)
+        else:
+            found = likelihood.log_prob(output, batch.y, params.likelihood)
+        if likelihood.compares_views:
+            keys = (None, None) if key is None else [derive(key, i, stream=_LIKELIHOOD_STREAM) for i in (1, 2)]
+            views = likelihood.views(batch.x, key=keys[0])
+            flat = outputs(views.reshape(-1, *views.shape[2:]), keys[1])
+            found = found + likelihood.agreement(flat.reshape(*views.shape[:2], -1), params.likelihood)
+        return batch.weigh(found)
 
     def scaled_perturbation(self, params: Params, batch: Batch, noise: Array) -> Float[Array, ""]:
         """What noise on all targets adds to the log likelihood, estimated from the noise of a batch."""
@@ -294,6 +299,7 @@ class Model(AbstractModel):
         x, y = source.examples(1)[:2]
         output_size = self.output_size(x.shape[1:], x.dtype)
         self.check_average(output_size)
+        self.likelihood.check_inputs(x.shape[1:])
         outcome = self.likelihood.outcome(output_size)
         if source.mixes_targets and outcome is not Outcome.REAL:
             raise ValueError(f"data must not be mixed by Mixup for {type(self.likelihood).__name__}: y must be real")

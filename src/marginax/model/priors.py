@@ -367,6 +367,14 @@ class ByPath(AbstractPrior):
             else:
                 raise ValueError(f"prior pattern {pattern!r} matches no leaf of the network; its leaves are {paths}")
 
+    @property
+    def has_centre(self) -> bool:
+        return any(prior.has_centre for prior in (*self.priors, self.default))
+
+    @property
+    def varies_within_leaves(self) -> bool:
+        return any(prior.varies_within_leaves for prior in (*self.priors, self.default))
+
     def _rule(self, path: str) -> tuple[str | None, AbstractPrior]:
         for pattern, prior in zip(self.patterns, self.priors, strict=True):
             if fnmatchcase(path, pattern):

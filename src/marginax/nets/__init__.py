@@ -35,6 +35,7 @@ from marginax.nets.recurrent import GRU, LSTM, AbstractRecurrent
 from marginax.nets.sequences import Embedding, SequenceInput
 from marginax.nets.transformer import Transformer
 from marginax.nets.unet import UNet
+from marginax.nets.with_head import WithHead
 
 __all__ = [
     "GRU",
@@ -66,6 +67,7 @@ __all__ = [
     "Transformer",
     "UNet",
     "WeightDropout",
+    "WithHead",
     "as_network",
     "avg_pool2d",
     "call_batched",

@@ -156,6 +156,11 @@ def takes_key(network: eqx.Module) -> bool:
     return "key" in inspect.signature(type(network).__call__).parameters
 
 
+def is_random(network: eqx.Module) -> bool:
+    """Whether a key makes a difference to the network's call."""
+    return takes_key(network) and getattr(network, "stochastic", True)
+
+
 def fan_in(network: eqx.Module, shape: tuple[int, ...]) -> int | None:
     """Inputs per unit of a weight array: Equinox stores (out, in, ...), functions and Flax store (..., in, out)."""
     if len(shape) < 2:

@@ -16,21 +16,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from marginax._kernels.examples_last import call_batched
 from marginax._kernels.random import derive
-from marginax.data.transforms import (
-    AbstractTransform,
-    apply_transforms,
-    check_transforms,
-    draw_uniforms,
-    num_in_orbit,
-    spread_uniforms,
-)
+from marginax.data.transforms import AbstractTransform, check_transforms, num_in_orbit
+from marginax.data.views import check_num_views, views_of
 from marginax.files import register
-from marginax.nets.adapters import as_network, reinitialise, takes_key
+from marginax.nets.adapters import as_network, is_random, reinitialise
 
 _VIEWS, _INSIDE = 307, 308  # streams of keys: for views, and for the network's own noise
 
@@ -123,10 +116,7 @@ class Augmented(eqx.Module):
         """Check that the pieces are what they should be."""
         self.network = as_network(network)
         self.transforms = check_transforms(transforms)
-        if num_views is None:
-            num_in_orbit(self.transforms)
-        elif isinstance(num_views, bool) or not isinstance(num_views, int) or num_views < 1:
-            raise ValueError(f"num_views must be an int >= 1, or None for a finite orbit, got {num_views!r}")
+        check_num_views(self.transforms, num_views)
         self.num_views, self.fresh = num_views, bool(fresh)
         self.average = Logits() if average is None else average
         if not isinstance(self.average, AbstractAverage):
@@ -156,37 +146,23 @@ class Augmented(eqx.Module):
         else:
             keys = jax.random.split(derive(key, 0, stream=_VIEWS), xs.shape[0])
             views = jax.vmap(lambda x, k: self.views(x, key=k))(xs, keys)
-            inside = derive(key, 0, stream=_INSIDE) if _is_random(self.network) else None
+            inside = derive(key, 0, stream=_INSIDE) if is_random(self.network) else None
         num, each = views.shape[:2]
         outputs = call_batched(self.network, views.reshape(num * each, *views.shape[2:]), key=inside)
         return jax.vmap(self.average)(outputs.reshape(num, each, -1))
 
     def views(self, x: Float[Array, "..."], *, key: PRNGKeyArray | None = None) -> Float[Array, "views ..."]:
         """Views of one example: random ones with a key, evenly spread ones without, all of them of a finite orbit."""
-        for transform in self.transforms:
-            transform.check(x.shape)
-        uniforms = spread_uniforms(self.transforms, self.num_views)
-        noise = jax.random.key(0) if key is None else key
-        if key is None or self.num_views is None or not self.fresh:
-            noise = noise if self.fresh else jax.random.key(0)
-            numbers, keys = jnp.asarray(uniforms), jax.vmap(lambda i: derive(noise, i))(np.arange(len(uniforms)))
-        else:
-            each = jax.vmap(lambda i: derive(noise, i))(np.arange(len(uniforms)))
-            numbers, keys = jax.vmap(lambda k: draw_uniforms(self.transforms, k))(each)
-        return jax.vmap(lambda u, k: apply_transforms(self.transforms, x, u, k))(numbers, keys)
+        return views_of(self.transforms, x, self.num_views, key=key, fresh=self.fresh)
 
     def reinitialise(self, key: PRNGKeyArray) -> "Augmented":
         """With fresh weights."""
         return eqx.tree_at(lambda net: net.network, self, reinitialise(self.network, key=key))
 
     def _inside(self, key: PRNGKeyArray | None) -> list[PRNGKeyArray | None]:
-        if key is None or not _is_random(self.network):
+        if key is None or not is_random(self.network):
             return [None] * self.num_averaged
         return [derive(key, i, stream=_INSIDE) for i in range(self.num_averaged)]
-
-
-def _is_random(network: Any) -> bool:
-    return takes_key(network) and getattr(network, "stochastic", True)
 
 
 def _call(network: Any, x: Array, key: PRNGKeyArray | None) -> Array:

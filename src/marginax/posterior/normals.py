@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from marginax.curvature import AbstractCovariance, BlockCovariance, DiagonalCovariance
-from marginax.model import Model, Params
+from marginax.model import AbstractModel, Model, Params
 from marginax.model.model import leaves_of
 from marginax.model.prior import Leaf
+from marginax.model.with_core import AbstractWithCore
 from marginax.nets import as_network, is_weight
 from marginax.posterior.draws import Draws
 from marginax.posterior.flow import Transformed
@@ -42,9 +43,7 @@ def normals_of(
 ) -> tuple[list[Leaf], Normals, tuple[tuple[str, tuple[int, ...]], ...]]:
     """Weight, mean and covariance of each, and names and shapes of the unknowns that they are about besides."""
     parts = _parts_of(posterior)
-    model = posterior.model
-    if not isinstance(model, Model):
-        raise TypeError(f"posterior must be that of an mx.Model, got one of {type(model).__name__}")
+    model = core_of(posterior.model)
     params = _params_of(parts[0][1])
     axes = 0 if isinstance(parts[0][1], Gaussian) else 1
     shapes = tuple((name, np.shape(params.likelihood[name])[axes:]) for name in sorted(params.likelihood))
@@ -59,6 +58,14 @@ def normals_of(
             "random weights (subset=mx.All()), or make the others fixed with subset= of the model"
         )
     return model.leaves, normals, shapes
+
+
+def core_of(model: AbstractModel) -> Model:
+    """The model whose weights a posterior is about: a network with its prior."""
+    core = model.core if isinstance(model, AbstractWithCore) else model
+    if not isinstance(core, Model):
+        raise TypeError(f"posterior must be that of an mx.Model, got one of {type(model).__name__}")
+    return core
 
 
 def _fitted(read: list[tuple[float, Moments]], family: AbstractNormalFamily | None) -> Normals:

@@ -54,8 +54,8 @@ def summarise(posterior: "AbstractPosterior", words: Any = None) -> Summary:
     likelihood = getattr(posterior.model, "likelihood", None)
     if likelihood is not None and not likelihood.is_density:
         warnings.append(
-            "rows without labels have a term that is no likelihood of data: this is no posterior in the strict sense, "
-            "and evidence says nothing"
+            "rows have a term that is no likelihood of data: this is no posterior in the strict sense, and evidence "
+            "says nothing"
         )
     if hasattr(posterior.model.queries, "summary_lines"):
         of_model, model_warnings = posterior.summary_lines()

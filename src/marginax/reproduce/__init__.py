@@ -50,6 +50,7 @@ _OTHERS = {
     "one-shot-invented": "marginax.reproduce.one_shot_invented",
     "relabelling": "marginax.reproduce.relabelling",
     "segmentation": "marginax.reproduce.segmentation",
+    "self-supervised": "marginax.reproduce.self_supervised",
 }
 _EXPERIMENTS = dict(sorted((_CLASSICS | _OTHERS).items()))
 

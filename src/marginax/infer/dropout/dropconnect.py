@@ -42,5 +42,5 @@ class DropConnect(AbstractNoisyTraining):
     def log_likelihood(
         self, model: Model, params: Params, rules: Rules, batch: Batch, *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        output = model.output_of(noisy_network(model, params, rules, key), batch.x)
-        return batch.total(model.log_likelihood_of(output, params, batch, key=key))
+        network = noisy_network(model, params, rules, key)
+        return batch.total(model.log_likelihood_of(lambda x, _: model.output_of(network, x), params, batch, key=key))

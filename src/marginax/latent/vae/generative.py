@@ -26,17 +26,18 @@ from marginax.latent.vae.entries import check_entries, draw_entries, mean_of_ent
 from marginax.latent.vae.inference import AbstractInference, Keys, row_keys
 from marginax.latent.vae.networks import Extras
 from marginax.model import Model
-from marginax.model.abstract import AbstractModel, Params
+from marginax.model.abstract import Params
 from marginax.model.likelihoods import AbstractLikelihood
 from marginax.model.priors import AbstractPrior, ByPath, Normal
 from marginax.model.subset import AbstractSubset
+from marginax.model.with_core import AbstractWithCore
 
 LATENT_PRIOR_WEIGHTS = Normal(scale=3.0)  # of means of a mixture and of pseudo-inputs, which no fan-in is about
 _NAMES = ("x", "mask", "context")
 _FIRST_ROWS, _PROBES = 4096, 200
 
 
-class AbstractGenerative(AbstractModel):
+class AbstractGenerative(AbstractWithCore):
     """A model of examples by latents, with an inference network."""
 
     if TYPE_CHECKING:
@@ -118,12 +119,6 @@ class AbstractGenerative(AbstractModel):
 
     def init(self, source: AbstractSource) -> Params:
         return self.core.initial(self.output_sizes(self.as_rows(source.examples(2)))[1])
-
-    def log_prior(self, params: Params) -> Float[Array, ""]:
-        return self.core.log_prior(params)
-
-    def expected_log_prior(self, mean: Params, scale: Params, draw: Params) -> Float[Array, ""]:
-        return self.core.expected_log_prior(mean, scale, draw)
 
     def log_likelihood(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, " b"]:
         """The bound of each example; without a key the draws of a row are always the same."""
@@ -211,45 +206,11 @@ class AbstractGenerative(AbstractModel):
 
     # ---- unknowns
 
-    def weights(self, params: Params) -> PyTree:
-        return self.core.weights(params)
-
-    @property
-    def network_weights(self) -> PyTree:
-        return self.core.network_weights
-
-    def scales(self, params: Params) -> PyTree:
-        return self.core.scales(params)
-
-    def with_weights(self, params: Params, weights: PyTree) -> Params:
-        return self.core.with_weights(params, weights)
-
-    def reinitialise(self, params: Params, *, key: PRNGKeyArray) -> Params:
-        return self.core.reinitialise(params, key=key)
-
-    def start_at(self, init: Any, params: Params, num_chains: int) -> Params:
-        return self.core.start_at(init, params, num_chains)
-
-    def take_over(self, params: Params, stacked: Params) -> Params:
-        return self.core.take_over(params, stacked)
-
     def with_traced_numbers(self, trace: Callable[[PyTree], PyTree]) -> "AbstractGenerative":
         """Those of likelihood, prior and bound."""
         return eqx.tree_at(
             lambda m: (m.likelihood, m.prior, m.bound), self, trace((self.likelihood, self.prior, self.bound))
         )
-
-    def sampled(self, params: Params) -> Any:
-        """Networks: one module whose array leaves have the leading axis of the parameters."""
-        return self.core.sampled(params)
-
-    @property
-    def draw_name(self) -> str:
-        return "network"
-
-    @property
-    def structure(self) -> list[list[Any]]:
-        return self.core.structure
 
 
 def check_parts(**parts: tuple[Any, type]) -> None:

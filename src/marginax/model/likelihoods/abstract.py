@@ -36,6 +36,7 @@ class AbstractLikelihood(eqx.Module):
     may_be_wrong: ClassVar[bool] = False  # whether targets may be wrong, so that `observed` is not `distribution`
     takes_missing: ClassVar[bool] = False  # whether a row without a label (-1) says something
     by_annotators: ClassVar[bool] = False  # whether a target is an answer of each annotator, and `observed` of all
+    compares_views: ClassVar[bool] = False  # whether outputs for transformed inputs have a term: `views`, `agreement`
 
     @abc.abstractmethod
     def num_targets(self, output_size: int) -> int:
@@ -65,6 +66,10 @@ class AbstractLikelihood(eqx.Module):
         """Probabilities of the labels that are seen, a row for each true one."""
         raise TypeError(f"{type(self).__name__} takes labels as they are: for wrong ones, mx.likelihoods.NoisyLabels")
 
+    def check_inputs(self, shape: tuple[int, ...]) -> None:
+        """Raise a ValueError if examples of this shape cannot be compared with views of them."""
+        return
+
     def init(self, output_size: int) -> Unknowns:
         """Starting values of the unconstrained unknowns."""
         return {}
@@ -83,6 +88,14 @@ class AbstractLikelihood(eqx.Module):
     ) -> Float[Array, " n"]:
         """The same by draws with a key for each row, where it is estimated: a bound in expectation."""
         return self.log_prob(output, y, unknowns)
+
+    def views(self, x: Float[Array, "n ..."], *, key: PRNGKeyArray | None = None) -> Float[Array, "n views ..."]:
+        """Transformed inputs, where they are compared: random ones with a key, always the same without."""
+        raise TypeError(f"{type(self).__name__} compares no views of inputs")
+
+    def agreement(self, outputs: Float[Array, "n views k"], unknowns: Unknowns) -> Float[Array, " n"]:
+        """What the outputs for views of each input add to its log probability."""
+        raise TypeError(f"{type(self).__name__} compares no views of inputs")
 
     def fisher(self, output: Float[Array, "n k"], unknowns: Unknowns) -> Float[Array, "n k k"]:
         """Fisher information of the outputs: the expected curvature of the negative log likelihood."""

@@ -202,8 +202,21 @@ class Tempered(AbstractLikelihood):
         return self.likelihood.by_annotators
 
     @property
+    def compares_views(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.likelihood.compares_views
+
+    @property
     def has_logits(self) -> bool:
         return self.likelihood.has_logits
+
+    def check_inputs(self, shape: tuple[int, ...]) -> None:
+        self.likelihood.check_inputs(shape)
+
+    def views(self, x: Float[Array, "n ..."], *, key: PRNGKeyArray | None = None) -> Float[Array, "n views ..."]:
+        return self.likelihood.views(x, key=key)
+
+    def agreement(self, outputs: Float[Array, "n views k"], unknowns: Unknowns) -> Float[Array, " n"]:
+        return self.likelihood.agreement(outputs, unknowns) / self.temperature
 
     def check(self, output_size: int, y: np.ndarray) -> None:
         self.likelihood.check(output_size, y)

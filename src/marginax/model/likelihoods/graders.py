@@ -37,7 +37,7 @@ class Graders(AbstractLikelihood):
 
     def __check_init__(self):
         inner = self.likelihood
-        if not isinstance(inner, AbstractLikelihood) or inner.bounds or inner.may_be_wrong:
+        if not isinstance(inner, AbstractLikelihood) or inner.bounds or inner.may_be_wrong or not inner.is_density:
             raise TypeError(
                 f"likelihood must be one of mx.likelihoods of points that are right, got {inner!r}: for people "
                 "who err, mx.likelihoods.Annotators"
