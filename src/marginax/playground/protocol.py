@@ -3,8 +3,9 @@ r"""What page and server say to each other: plain JSON over one websocket, and t
 HTTP, on loopback; `Host` must be the address that the server listens on, or the answer is 403:
 
 - `GET /?token=T`: the page (`page/index.html`). `GET /page/<file>`: its other files, which need no token.
-- `GET /labs.json?token=T`: `{"version": "0.1.0", "labs": [lab, ...]}`, the labs in the order of the page's tabs. A lab is
-  `{"name", "title", "about", "settings": [setting, ...]}`. A setting is `{"name", "label", "kind", "default", "help"}` and
+- `GET /labs.json?token=T`: `{"version": "0.1.0", "labs": [lab, ...]}`, the labs in the order of the page's tabs. A lab
+  is `{"name", "title", "about", "settings": [setting, ...]}`. A setting is `{"name", "label", "kind", "default",
+  "help"}` and
 
   | kind | further | value |
   |---|---|---|
@@ -12,14 +13,15 @@ HTTP, on loopback; `Host` must be the address that the server listens on, or the
   | `number` | `least`, `most`, `log` (slider on a log scale) | a number |
   | `integer` | `least`, `most`, `log` | a whole number |
   | `flag` | | true or false |
-  | `points` | `least`, `most` (of every coordinate), `columns`, `max_length` | `[[x, y], ...]`, or `[[x, y, class], ...]` |
+  | `points` | `least`, `most` (coordinates), `columns`, `max_length` | `[[x, y], ...]`, or `[[x, y, class], ...]` |
   | `numbers` | `least`, `most`, `max_length` | `[number, ...]` |
 
   and `when`: `{name: [values]}`, all of which must hold for the setting to matter (hide it otherwise); `{}` is always.
 - `WS /ws?token=T`: the messages below. `Origin` must be the server's own, or the answer is 403.
 
-From the page. `id` is a whole number that the page counts up; `slot` is `"a"` or `"b"` (two runs side by side). Settings
-that are left out have their defaults; unknown names are an error. The newest run of a slot ends the one before it.
+From the page. `id` is a whole number that the page counts up; `slot` is `"a"` or `"b"` (two runs side by side).
+Settings that are left out have their defaults; unknown names are an error. The newest run of a slot ends the one before
+it.
 
     {"type": "run", "id": 7, "slot": "a", "lab": "functions", "settings": {"method": "HMC", "seed": 0}}
     {"type": "cancel", "slot": "a"}
@@ -35,22 +37,23 @@ From the server:
     {"type": "error", "id": 7, "slot": "a", "message": "settings: seed must be in 0..9999, got -1"}
     {"type": "python", "id": 8, "code": "import marginax as mx\n..."}
 
-`id` and `slot` of an error are null where it belongs to no run. After `done`, `cancelled` or `error` nothing more comes of
-that id. The last `state` before `done` shows the result of the finished fit. `numbers` is what "copy as Python" gives: the
-text defines a dict `numbers` with the same keys and the same values (numbers, or lists of them), and prints it.
+`id` and `slot` of an error are null where it belongs to no run. After `done`, `cancelled` or `error` nothing more comes
+of that id. The last `state` before `done` shows the result of the finished fit. `numbers` is what "copy as Python" gives:
+the text defines a dict `numbers` with the same keys and the same values (numbers, or lists of them), and prints it.
 
 `data` by lab. Every state has all of the keys of its lab and example, except those marked `?`; numbers in states are
 rounded to six digits; what is not finite is null. Maps are lists of rows: `map[j][i]` is at `(x[i], y[j])`.
 
 functions: in the units of the data; `curves` are the mean functions of single draws (at most 40), bands are standard
-deviations, `lower` and `upper` the central 90% of new measurements. With `phase` "prior", before there is data, it is all
-from draws of the prior. `answer` is about x = `ask`, the setting of the draggable line: while it is dragged, interpolate
-on the grid; a run with the new `ask` gives the numbers.
+deviations, `lower` and `upper` the central 90% of new measurements. With `phase` "prior", before there is data, it is
+all from draws of the prior. `answer` is about x = `ask`, the setting of the draggable line: while it is dragged,
+interpolate on the grid; a run with the new `ask` gives the numbers.
 
     {"grid": [-3.0, ...], "points": [[1.1, 3.4], ...],
      "curves": [[-8.1, ...], ...], "mean": [...], "epistemic": [...], "aleatoric": [...], "total": [...],
      "lower": [...], "upper": [...], "log_density": [-31.2, ...] (of each chain),
-     "answer": {"x": 7.0, "mean": 20.9, "epistemic": 0.6, "aleatoric": 1.1, "total": 1.25, "lower": 18.9, "upper": 23.0}}
+     "answer": {"x": 7.0, "mean": 20.9, "epistemic": 0.6, "aleatoric": 1.1, "total": 1.25, "lower": 18.9,
+                "upper": 23.0}}
 
 samplers: the first state has `map`, later ones have not. `draws[c]` are the positions of chain c that are new since the
 last state. `moves` are the last moves of chain 0, at most 8, with `path` from start to end: leapfrog steps for HMC, the
@@ -72,8 +75,8 @@ boundaries: inputs in [-3, 3] x [-3, 3]; classes 0, 1 or 0, 1, 2. Entropies in n
 that MAP finds says, where the method averages over many (the setting `beside`); null without.
 
     {"x": [...], "y": [...], "points": [[0.3, -1.2, 1], ...], "num_classes": 2,
-     "probability": [map of class 0, map of class 1], "entropy": map, "expected_entropy": map, "mutual_information": map,
-     "point": null or {"probability": [map, ...], "entropy": map}, "log_density": [...]}
+     "probability": [map of class 0, map of class 1], "entropy": map, "expected_entropy": map,
+     "mutual_information": map, "point": null or {"probability": [map, ...], "entropy": map}, "log_density": [...]}
 
 variational: `example` says which one.
 
@@ -87,12 +90,12 @@ variational: `example` says which one.
      "posterior": [...] (densities on the grid), "a": 3.0, "b": 2.0, "mean": 0.6, "lower": 0.25, "upper": 0.9,
      "log_evidence": -2.1}       (one state per flip, beginning with none; `lower` to `upper` holds 90%)
 
-active: as boundaries, without `point`, and the pool. The setting `chosen` is the list of indices into `pool` whose labels
-were asked for, in order; a run fits on these and says what BALD would ask next. "You": the person picks an index, the
-page appends it and runs again. "BALD": the page appends `suggested` and runs again.
+active: as boundaries, without `point`, and the pool. The setting `chosen` is the list of indices into `pool` whose
+labels were asked for, in order; a run fits on these and says what BALD would ask next. "You": the person picks an
+index, the page appends it and runs again. "BALD": the page appends `suggested` and runs again.
 
-    {..., "pool": [[x, y], ...], "chosen": [3, 17], "labels": [0, 1] (of the chosen), "scores": [...] (of the pool, nats),
-     "suggested": 41, "accuracy": 0.87}
+    {..., "pool": [[x, y], ...], "chosen": [3, 17], "labels": [0, 1] (of the chosen), "scores": [...] (of the pool,
+     nats), "suggested": 41, "accuracy": 0.87}
 
 latent: digits are lists of 784 numbers in 0..1, by rows. The setting `task` is `decode` (at `z`), `encode` (the setting
 `digit`) or `complete` (`digit`, of which the pixels whose `erased` is 1 are not seen).
