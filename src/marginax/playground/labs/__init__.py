@@ -1,7 +1,7 @@
 """The labs, in the order of the page's tabs."""
 
-from marginax.playground.labs import functions
+from marginax.playground.labs import functions, samplers
 from marginax.playground.labs.lab import Playable
 
-PLAYABLE: dict[str, Playable] = {module.LAB.name: module.PLAYABLE for module in (functions,)}
+PLAYABLE: dict[str, Playable] = {module.LAB.name: module.PLAYABLE for module in (functions, samplers)}
 """Labs by name."""
