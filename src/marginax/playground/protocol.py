@@ -38,8 +38,9 @@ From the server:
     {"type": "python", "id": 8, "code": "import marginax as mx\n..."}
 
 `id` and `slot` of an error are null where it belongs to no run. After `done`, `cancelled` or `error` nothing more comes
-of that id. The last `state` before `done` shows the result of the finished fit. `numbers` is what "copy as Python" gives:
-the text defines a dict `numbers` with the same keys and the same values (numbers, or lists of them), and prints it.
+of that id. The last `state` before `done` shows the result of the finished fit. `numbers` is what "copy as Python"
+gives: the text defines a dict `numbers` with the same keys and the same values (numbers, or lists of them), and prints
+it.
 
 `data` by lab. Every state has all of the keys of its lab and example, except those marked `?`; numbers in states are
 rounded to six digits; what is not finite is null. Maps are lists of rows: `map[j][i]` is at `(x[i], y[j])`.

@@ -142,7 +142,7 @@ class _Scene:
 
     def __init__(self, target: Target, settings: Settings, stage: Stage):
         self._target, self._settings, self._stage = target, settings, stage
-        self._truth, self._edges = target.truth(), target.edges()
+        self._truth, self._edges = target.truth, target.edges()
         self._draws = np.zeros((settings["chains"], 0, 2))
         self._gradients, self._acceptance = 0, 0.0
 
@@ -155,14 +155,13 @@ class _Scene:
         """A chunk of steps."""
         info = event.info
         new = info["position"].astype(np.float64)
-        before = self._draws[0, -1] if self._draws.shape[1] else None
         self._draws = np.concatenate([self._draws, new], axis=1)
         self._gradients += int(info["num_gradients"].sum())
         self._acceptance += float(info["acceptance"].sum(dtype=np.float64))
-        data = {"draws": new, "moves": self._moves(info, before), **self._judged()}
+        data = {"draws": new, "moves": self._moves(info), **self._judged()}
         self._stage.show(Frame(event.step, event.num_steps, "sample", data))
 
-    def _moves(self, info: dict[str, np.ndarray], before: np.ndarray | None) -> list[dict[str, Any]]:
+    def _moves(self, info: dict[str, np.ndarray]) -> list[dict[str, Any]]:
         num = info["acceptance"].shape[1]
         return [describe_move({name: info[name][0, i] for name in info}) for i in range(max(0, num - _MOST_MOVES), num)]
 

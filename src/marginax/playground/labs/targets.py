@@ -1,5 +1,6 @@
 """Densities in the plane whose truth is known: each function can be copied as it stands."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 LogProb = Callable[[Array], Array]
-_NUM_BINS, _NUM_FINE = 40, 1601
+_NUM_BINS, _NUM_FINE = 40, 801
 
 
 def banana(at):
@@ -75,6 +76,7 @@ class Target:
         """Of the bins of histograms of the two coordinates."""
         return tuple(np.linspace(*self.box[2 * i : 2 * i + 2], _NUM_BINS + 1) for i in range(2))  # type: ignore[return-value]
 
+    @functools.cached_property
     def truth(self) -> "Truth":
         """Moments and marginals, by the trapezoid rule on a fine grid."""
         x, y = np.linspace(*self.wide[:2], _NUM_FINE), np.linspace(*self.wide[2:], _NUM_FINE)
