@@ -18,6 +18,8 @@ const JUST_NOW = 450;
  * @property {number} least of every coordinate
  * @property {number} most
  * @property {number} max_length
+ * @property {boolean} [locked] points stay where they are: a recording
+ * @property {function(?number[]): void} [hover] is told where the pointer or the cross is
  * @property {?{get: function(): number, set: function(number, boolean): void}} [line]
  */
 
@@ -61,6 +63,7 @@ export class PointEditor {
 
   #nearest(px, py, reach) {
     let best = -1;
+    if (this.editing.locked) return best;
     let least = reach;
     this.editing.points().forEach(([x, y], k) => {
       const away = Math.hypot(this.plot.px(x) - px, this.plot.py(y) - py);
@@ -149,6 +152,7 @@ export class PointEditor {
   }
 
   #add(x, y) {
+    if (this.editing.locked) return this.editing.announce("A recording has no server to ask: points stay as they are.");
     const points = this.editing.points();
     if (points.length >= this.editing.max_length) return this.editing.announce(`There is room for ${this.editing.max_length} points only.`);
     const made = this.editing.make(this.#bounded(x), this.#bounded(y));
@@ -162,7 +166,7 @@ export class PointEditor {
   /** @param {number} index by default the one that is chosen */
   remove(index = this.chosen) {
     const points = this.editing.points();
-    if (!points[index]) return;
+    if (!points[index] || this.editing.locked) return;
     this.editing.change(points.filter((_, k) => k !== index), true);
     this.chosen = -1;
     this.editing.announce(`Removed a point; ${points.length - 1} are left.`);
@@ -181,7 +185,7 @@ export class PointEditor {
     if (arrow && !event.altKey && !event.ctrlKey && !event.metaKey) {
       const far = STEP * (event.shiftKey ? 5 : 1);
       const [dx, dy] = [arrow[0] * far * (plot.x[1] - plot.x[0]), arrow[1] * far * (plot.y[1] - plot.y[0])];
-      if (points[this.chosen]) this.#put(this.chosen, points[this.chosen][0] + dx, points[this.chosen][1] + dy, true);
+      if (points[this.chosen] && !this.editing.locked) this.#put(this.chosen, points[this.chosen][0] + dx, points[this.chosen][1] + dy, true);
       else {
         const [x, y] = this.#cursor();
         this.cursor = [Math.min(Math.max(x + dx, plot.x[0]), plot.x[1]), Math.min(Math.max(y + dy, plot.y[0]), plot.y[1])];

@@ -1,0 +1,1 @@
+export class VariationalView { constructor(){} close(){} show(){} }
