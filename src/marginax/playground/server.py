@@ -6,7 +6,7 @@ Nothing that comes from the page is evaluated: it chooses among labs and setting
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from marginax.playground.labs import PLAYABLE
+from marginax.playground.playable import Playable
 from marginax.playground.protocol import MAX_MESSAGE_BYTES, SLOTS, ProtocolError
 from marginax.playground.slots import Slot, Ticket
 
@@ -62,11 +63,18 @@ class Door:
         return secrets.compare_digest((token or "").encode(), self.token.encode())
 
 
-def make_app(door: Door, slots: Sequence[Slot] | None = None, *, max_sockets: int = MAX_SOCKETS) -> ASGIApp:
+def make_app(
+    door: Door,
+    *,
+    playable: Mapping[str, Playable] = PLAYABLE,
+    slots: Sequence[Slot] | None = None,
+    max_sockets: int = MAX_SOCKETS,
+) -> ASGIApp:
     """The application.
 
     Args:
         door: where it listens.
+        playable: labs by name.
         slots: that compute, one for each name of a slot; by default with workers of their own.
         max_sockets: pages that may be open at a time.
     """
@@ -85,7 +93,7 @@ def make_app(door: Door, slots: Sequence[Slot] | None = None, *, max_sockets: in
     def labs(request: Request) -> Response:
         if not door.knows(request.query_params.get("token")):
             return PlainTextResponse("The address has no token, or another one.", 403)
-        return JSONResponse({"version": __version__, "labs": [p.lab.described() for p in PLAYABLE.values()]})
+        return JSONResponse({"version": __version__, "labs": [p.lab.described() for p in playable.values()]})
 
     async def socket(websocket: WebSocket) -> None:
         origin = websocket.headers.get("origin", "")
@@ -97,7 +105,7 @@ def make_app(door: Door, slots: Sequence[Slot] | None = None, *, max_sockets: in
             await websocket.send_json(_error(None, None, f"{max_sockets} pages are open already: close one of them"))
             await websocket.close(1013)
             return
-        session = Session(websocket, own)
+        session = Session(websocket, own, playable)
         sessions.add(session)
         try:
             await session.serve(__version__)
@@ -164,8 +172,8 @@ def _headers(door: Door) -> list[tuple[bytes, bytes]]:
 class Session:
     """A page that is open: what it says, and what it is told."""
 
-    def __init__(self, websocket: WebSocket, slots: dict[str, Slot]):
-        self._websocket, self._slots = websocket, slots
+    def __init__(self, websocket: WebSocket, slots: Mapping[str, Slot], playable: Mapping[str, Playable]):
+        self._websocket, self._slots, self._playable = websocket, slots, playable
         self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._room = asyncio.Event()
         self._room.set()
@@ -228,18 +236,18 @@ class Session:
         number, name = message.get("id"), message.get("lab")
         if not _is_id(number):
             raise ProtocolError("id must be a whole number")
-        if not isinstance(name, str) or name not in PLAYABLE:
-            raise ProtocolError(f"lab must be one of {', '.join(PLAYABLE)}, got {str(name)[:60]!r}")
-        playable = PLAYABLE[name]
+        if not isinstance(name, str) or name not in self._playable:
+            raise ProtocolError(f"lab must be one of {', '.join(self._playable)}, got {str(name)[:60]!r}")
+        playable = self._playable[name]
         slot = _slot_of(message) if kind == "run" else ""
         settings = playable.lab.complete(message.get("settings", {}))
         playable.check(settings)
         if kind == "python":
             self.tell({"type": "python", "id": number, "code": playable.to_python(settings)})
             return
-        ticket = Ticket(number, slot, name, settings, self.tell, self.show)
+        await self._slots[slot].cancel()  # whosever it is: the newest request wins
         self.tell({"type": "started", "id": number, "slot": slot, "settings": settings})
-        await self._slots[slot].run(ticket)
+        await self._slots[slot].run(Ticket(number, slot, name, settings, self.tell, self.show))
 
 
 def _read(event: Message) -> Any:

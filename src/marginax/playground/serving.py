@@ -6,6 +6,7 @@ import ipaddress
 import socket
 import webbrowser
 from collections.abc import Callable
+from typing import Any
 
 from marginax._extras import require
 from marginax.playground.protocol import MAX_MESSAGE_BYTES
@@ -37,6 +38,24 @@ def listening_socket(host: str, port: int) -> socket.socket:
     return found
 
 
+def server_of(app: Any) -> Any:
+    """A uvicorn server of the application, with bounds on what it takes."""
+    uvicorn = require("uvicorn")
+    require("websockets")
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,  # addresses have the token
+        ws="websockets-sansio",
+        ws_max_size=MAX_MESSAGE_BYTES,
+        limit_concurrency=64,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=2,
+        server_header=False,
+    )
+    return uvicorn.Server(config)
+
+
 def serve(
     *,
     host: str = "127.0.0.1",
@@ -52,25 +71,13 @@ def serve(
         browser: whether to open the page in the browser.
         say: is told the address of the page.
     """
-    uvicorn = require("uvicorn")
-    require("websockets")
+    require("starlette")
     from marginax.playground.server import Door, make_app
 
     listening = listening_socket(host, port)
     address, bound = listening.getsockname()[:2]
     door = Door(bound, address)
-    config = uvicorn.Config(
-        make_app(door),
-        log_level="warning",
-        access_log=False,  # addresses have the token
-        ws="websockets-sansio",
-        ws_max_size=MAX_MESSAGE_BYTES,
-        limit_concurrency=64,
-        timeout_keep_alive=5,
-        timeout_graceful_shutdown=2,
-        server_header=False,
-    )
-    server = uvicorn.Server(config)
+    server = server_of(make_app(door))
 
     async def announce() -> None:
         while not server.started:

@@ -5,22 +5,31 @@ has gone, the process ends.
 """
 
 import json
+import math
 import os
 import queue
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Mapping
 from typing import IO, Any
+
+from marginax.playground.playable import Cancelled, Frame, Playable, Stage, as_json
 
 _LEAST_SECONDS_BETWEEN_STATES = 0.03
 
 
 class Worker:
-    """Runs what it is told to; the newest request wins."""
+    """Runs what it is told to; the newest request wins.
 
-    def __init__(self, out: IO[str]):
-        self._out = out
+    Args:
+        out: where messages go.
+        playable: labs by name.
+    """
+
+    def __init__(self, out: IO[str], playable: Mapping[str, Playable]):
+        self._out, self._playable = out, playable
         self._wanted: int | None = None
         self._requests: queue.Queue[dict[str, Any]] = queue.Queue()
 
@@ -35,20 +44,14 @@ class Worker:
 
     def work(self) -> None:
         """Compute, for ever."""
-        from marginax._compilation import use_compilation_cache
-        from marginax.playground.labs import PLAYABLE
-
-        use_compilation_cache()
         self._say({"type": "hello"})
         while True:
             request = self._requests.get()
             if request["serial"] == self._wanted:
-                self._run(PLAYABLE[request["lab"]], request)
+                self._run(self._playable[request["lab"]], request)
             self._say({"type": "free", "serial": request["serial"]})
 
-    def _run(self, playable: Any, request: dict[str, Any]) -> None:
-        from marginax.playground.labs.lab import Cancelled, Frame, Stage, as_json
-
+    def _run(self, playable: Playable, request: dict[str, Any]) -> None:
         serial, began, last = request["serial"], time.perf_counter(), 0.0
 
         def alive() -> None:
@@ -74,20 +77,42 @@ class Worker:
             self._say({"type": "error", "serial": serial, "message": f"{type(error).__name__}: {error}"[:2000]})
             return
         seconds = round(time.perf_counter() - began, 3)
-        self._say({"type": "done", "serial": serial, "seconds": seconds, "numbers": numbers})
+        self._say({"type": "done", "serial": serial, "seconds": seconds, "numbers": without_nan(numbers)})
 
     def _say(self, message: dict[str, Any]) -> None:
         self._out.write(json.dumps(message, separators=(",", ":")) + "\n")
         self._out.flush()
 
 
-def main() -> None:
+def without_nan(value: Any) -> Any:
+    """JSON has no word for what is not finite.
+
+    >>> without_nan({"rhat": [1.5, float("nan")]})
+    {'rhat': [1.5, None]}
+    """
+    if isinstance(value, dict):
+        return {name: without_nan(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [without_nan(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def serve(playable: Mapping[str, Playable]) -> None:
     """Compute for the server that started this process."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is no message
-    worker = Worker(out)
+    worker = Worker(out, playable)
     threading.Thread(target=worker.listen, args=(sys.stdin,), daemon=True).start()
     worker.work()
+
+
+def main() -> None:
+    """All labs, with what they have compiled before."""
+    from marginax._compilation import use_compilation_cache
+    from marginax.playground.labs import PLAYABLE
+
+    use_compilation_cache()
+    serve(PLAYABLE)
 
 
 if __name__ == "__main__":

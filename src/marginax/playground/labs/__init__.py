@@ -1,7 +1,7 @@
 """The labs, in the order of the page's tabs."""
 
 from marginax.playground.labs import boundaries, functions, samplers, variational
-from marginax.playground.labs.lab import Playable
+from marginax.playground.playable import Playable
 
 _MODULES = (functions, boundaries, samplers, variational)
 

@@ -11,11 +11,11 @@ from marginax.data import Arrays, as_arrays, as_source, standardise
 from marginax.infer import AbstractMethod, Event, fit
 from marginax.nets import MLP
 from marginax.playground.labs.curves import Watch, summarise
-from marginax.playground.labs.lab import Frame, Numbers, Playable, Settings, Stage
 from marginax.playground.labs.methods import ENSEMBLES, METHODS, TEMPERED, method_of
 from marginax.playground.labs.points import data_set
 from marginax.playground.labs.streaming import hooks_for
 from marginax.playground.labs.text import array, expression, program
+from marginax.playground.playable import Frame, Numbers, Playable, Settings, Stage
 from marginax.playground.protocol import Choice, Lab, ProtocolError, Setting
 from marginax.posterior import AbstractPosterior, Draws
 

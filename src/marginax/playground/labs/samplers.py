@@ -9,11 +9,11 @@ import numpy as np
 from marginax import Density, infer
 from marginax.evaluate.convergence import measure_convergence
 from marginax.infer import AbstractMethod, Event, fit
-from marginax.playground.labs.lab import Frame, Numbers, Playable, Settings, Stage
 from marginax.playground.labs.moves import MAX_LEAPFROG, MAX_TREE_DEPTH, FixedStep
 from marginax.playground.labs.streaming import Streaming
 from marginax.playground.labs.targets import TARGETS, Target
 from marginax.playground.labs.text import expression, program
+from marginax.playground.playable import Frame, Numbers, Playable, Settings, Stage
 from marginax.playground.protocol import Choice, Lab, Setting
 
 _STEPS_PER_STATE = 25

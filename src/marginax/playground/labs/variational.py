@@ -9,9 +9,9 @@ from scipy import special, stats
 
 from marginax import Density, infer, latent
 from marginax.infer import AbstractMethod, Event, fit
-from marginax.playground.labs.lab import Frame, Numbers, Playable, Settings, Stage
 from marginax.playground.labs.streaming import Streaming
 from marginax.playground.labs.text import array, expression, program
+from marginax.playground.playable import Frame, Numbers, Playable, Settings, Stage
 from marginax.playground.protocol import Choice, Lab, ProtocolError, Setting
 
 _STEPS_PER_STATE = 50
