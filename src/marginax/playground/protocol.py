@@ -156,8 +156,8 @@ class Setting:
     kind: Literal["choice", "number", "integer", "flag", "points", "numbers"]
     default: Any
     help: str = ""
-    least: float = 0.0
-    most: float = 1.0
+    least: float | int = 0.0
+    most: float | int = 1.0
     log: bool = False
     choices: tuple[Choice, ...] = ()
     columns: int = 2

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 LogProb = Callable[[Array], Array]
+Box = tuple[float | int, float | int, float | int, float | int]
 _NUM_BINS, _NUM_FINE = 40, 801
 
 
@@ -62,8 +63,8 @@ class Target:
     label: str
     log_prob: LogProb
     start: tuple[float, float]
-    box: tuple[float, float, float, float]
-    wide: tuple[float, float, float, float]
+    box: Box
+    wide: Box
     exact_std: tuple[float, float] | None = None
 
     def map(self, num: int = 81) -> dict[str, np.ndarray]:
