@@ -24,7 +24,15 @@ const VIEWS = {
 };
 const PAUSE = { slide: 160, change: 30 };
 const MOST_FRAMES = 300;
-const DOCS = { functions: "tutorial", boundaries: "judging", samplers: "course/04-hmc", variational: "course/05-variational", latent: "vae", active: "course/10-active-learning" };
+/** Of each lab, a page of the documentation and its title. */
+const DOCS = {
+  functions: ["tutorial", "Tutorial"],
+  boundaries: ["judging", "Judge and decide"],
+  samplers: ["course/04-hmc", "Course, 4. Hamiltonian Monte Carlo"],
+  variational: ["course/05-variational", "Course, 5. Variational inference"],
+  latent: ["vae", "Variational autoencoders"],
+  active: ["course/10-active-learning", "Course, 10. Active learning"],
+};
 
 /** @param {string} id @returns {HTMLElement} */
 const at = (id) => document.getElementById(id);
@@ -353,9 +361,9 @@ export class App {
   }
 
   #docs() {
-    const page = DOCS[this.lab.name];
+    const [page, title] = DOCS[this.lab.name];
     const base = document.querySelector("meta[name=documentation]")?.content;
-    return base ? element("a", { href: `${base}${page}/` }, "Read more in the documentation.") : element("span", {}, `More: “${page}” in the documentation.`);
+    return base ? element("a", { href: `${base}${page}/` }, `More: ${title}.`) : element("span", { class: "more" }, `More in the documentation: ${title}.`);
   }
 
   #remember() {

@@ -111,7 +111,7 @@ export class Plot {
     const bare = this.options.bare;
     const left = bare ? 4 : 44;
     const bottom = bare ? 4 : this.options.xLabel ? 36 : 22;
-    this.box = { left, top: 8, right: width - (bare ? 4 : 10), bottom: height - bottom };
+    this.box = { left, top: 8, right: width - (bare ? 4 : 16), bottom: height - bottom };
   }
 
   /** What the axes span; a change glides there. @param {number[]} x @param {number[]} y @param {boolean} now */

@@ -46,7 +46,7 @@ export class SamplersView {
   #panel(slot) {
     const panel = { slot, draws: [], moves: [], histogram: null, diagnostics: null, at: 0, move: null, began: 0 };
     const two = this.app.slots.length > 1;
-    panel.main = new Plot({ title: this.nameOf(slot), aspect: two ? 1.05 : 1.3, least: 280, paint: (p) => this.#paint(p, panel) });
+    panel.main = new Plot({ title: this.nameOf(slot), aspect: 1.08, least: 280, paint: (p) => this.#paint(p, panel) });
     panel.main.note.replaceWith(legend([["faint", "dot", "draws"], ["blue", "thin", "path"], ["green", "dot", "accepted"], ["red", "dot", "refused"]]));
     panel.histograms = [0, 1].map((axis) => {
       const plot = new Plot({ title: ["First coordinate", "Second coordinate"][axis], height: 130, paint: (p) => this.#paintHistogram(p, panel, axis) });
@@ -56,9 +56,8 @@ export class SamplersView {
     panel.energy = new Plot({ title: "Energy along the path", height: 130, paint: (p) => this.#paintEnergy(p, panel) });
     panel.plots = [panel.main, ...panel.histograms, panel.energy];
     this.panels[slot] = panel;
-    const under = element("div", { class: "row" }, ...panel.histograms.map((plot) => plot.figure), panel.energy.figure);
-    under.style.setProperty("--columns", two ? 1 : 3);
-    return element("div", { class: "stack" }, panel.main.figure, under);
+    const rest = element("div", { class: "stack" }, ...panel.histograms.map((plot) => plot.figure), panel.energy.figure);
+    return element("div", { class: two ? "stack" : "main-and-side" }, panel.main.figure, rest);
   }
 
   settingsChanged() {
@@ -219,7 +218,7 @@ export class SamplersView {
   #paintEnergy(plot, panel) {
     const energy = panel.move?.energy;
     const known = energy?.length > 1 && energy.some((value) => value !== null);
-    if (!known) return plot.text("this sampler has no energy", (plot.box.left + plot.box.right) / 2, (plot.box.top + plot.box.bottom) / 2, colour("soft"), "center", 13);
+    if (!known) return plot.text(panel.move ? "this sampler has no energy" : "no move yet", (plot.box.left + plot.box.right) / 2, (plot.box.top + plot.box.bottom) / 2, colour("soft"), "center", 13);
     const count = Math.max(2, Math.ceil((panel.share ?? 1) * energy.length));
     const shown = panel.move.depth?.length ? energy : energy.slice(0, count);
     plot.curve(shown.map((_, k) => k), shown, colour(panel.move.accepted ? "blue" : "red"), 2);
@@ -258,11 +257,13 @@ export class SamplersView {
     return [
       { title: `${two}Do the chains agree?`, tone: rhat !== null && rhat < 1.05 ? "green" : "red", content: [p(element("strong", {}, `R-hat ${say(rhat, 4)}`)), p(`${mixes}; ${d.num_draws} draws kept.`)] },
       { title: `${two}What is a draw worth?`, tone: "blue", content: [p(element("strong", {}, `ESS ${say(least(d.ess))}`)), p(`${say(d.ess_per_gradient, 2)} effective draws per gradient; ${d.num_gradients} gradients so far.`)] },
-      { title: `${two}Moves`, tone: "orange", content: [p(element("strong", {}, d.acceptance === null ? "never refuses" : `${Math.round(100 * d.acceptance)}% accepted`)), p(`Step size ${say(d.step_size)}. Mean ${d.mean.map((x) => say(x, 2)).join(", ")} (truth ${d.true_mean.map((x) => say(x, 2)).join(", ")}), std ${d.std.map((x) => say(x, 2)).join(", ")} (truth ${d.true_std.map((x) => say(x, 2)).join(", ")}).`)] },
+      { title: `${two}Moves`, tone: "orange", content: [p(element("strong", {}, d.num_draws === 0 ? "none yet" : d.acceptance === null ? "never refuses" : `${Math.round(100 * d.acceptance)}% accepted`)), p(`Step size ${say(d.step_size)}. Mean ${pair(d.mean, d)} (truth ${pair(d.true_mean, d)}), std ${pair(d.std, d)} (truth ${pair(d.true_std, d)}).`)] },
     ];
   }
 }
 
+/** Two numbers, and zero where they are nothing beside the scale of the density. */
+const pair = (values, d) => values.map((x, k) => say(x !== null && Math.abs(x) < 1e-3 * d.true_std[k] ? 0 : x, 2)).join(", ");
 const present = (values) => (values ?? []).filter((value) => value !== null);
 const worst = (values) => (present(values).length ? Math.max(...present(values)) : null);
 const least = (values) => (present(values).length ? Math.min(...present(values)) : null);
