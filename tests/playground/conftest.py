@@ -14,10 +14,11 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 websockets = pytest.importorskip("websockets")
 
+from tests.playground.fake_worker import PLAYABLE  # noqa: E402
+
 from marginax.playground.server import Door, make_app  # noqa: E402
 from marginax.playground.serving import listening_socket, server_of  # noqa: E402
 from marginax.playground.slots import Slot  # noqa: E402
-from tests.playground.fake_worker import PLAYABLE  # noqa: E402
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
 

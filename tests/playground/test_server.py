@@ -139,12 +139,11 @@ def test_malformed_messages_are_answered_by_errors_on_the_same_socket(served):
 @pytest.mark.parametrize("size", [MAX_MESSAGE_BYTES + 1, 10 * 2**20])
 def test_a_huge_message_ends_its_socket_alone(served, size):
     async def use():
-        async with opened(served[0]) as other:
-            with pytest.raises(ConnectionClosed) as closed:
-                async with opened(served[0]) as page:
-                    await page.connection.send("x" * size)
-                    await page.hear()
-            assert closed.value.rcvd is None or closed.value.rcvd.code == 1009
+        async with opened(served[0]) as other, opened(served[0]) as page:
+            with contextlib.suppress(ConnectionClosed):  # it may be refused before all of it is sent
+                await page.connection.send("x" * size)
+            with pytest.raises(ConnectionClosed):
+                await page.hear()
             number = await other.run(num=2)
             assert (await other.until("done", id=number))[-1]["type"] == "done"
 

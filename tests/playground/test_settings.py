@@ -49,8 +49,14 @@ def _wrong_values(setting):
         "flag": [0, "true", None],
         "number": [setting.least - 1e-3, setting.most * 1.1 + 1, float("nan"), float("inf"), "1", True, None, []],
         "integer": [setting.least - 1, setting.most + 1, 1.5, True, "1", None],
-        "points": [[[0.0]], [[0.0] * setting.columns] * (setting.max_length + 1), [["a"] * setting.columns], 3, None]
-        + [[[setting.most * 2 + 1] * setting.columns]],
+        "points": [
+            [[0.0]],
+            [[0.0] * setting.columns] * (setting.max_length + 1),
+            [["a"] * setting.columns],
+            [[setting.most * 2 + 1] * setting.columns],
+            3,
+            None,
+        ],
         "numbers": [[setting.most + 1], [0.0] * (setting.max_length + 1), ["x"], 1.0, None],
     }
     return wrong[setting.kind]

@@ -36,7 +36,7 @@ def test_the_newest_request_of_a_slot_wins_and_slots_do_not_wait_for_each_other(
             numbers = [await page.run("a", num=2) for _ in range(5)]
             heard = await page.until("done", id=numbers[-1])
             ended = {message["id"]: message["type"] for message in heard if message["type"] in ("cancelled", "done")}
-            assert ended == {number: "cancelled" for number in numbers[:-1]} | {numbers[-1]: "done"}
+            assert ended == dict.fromkeys(numbers[:-1], "cancelled") | {numbers[-1]: "done"}
             await page.until("state", id=long)
             await page.say(type="cancel", slot="b")
             await page.until("cancelled", id=long)
