@@ -52,7 +52,7 @@ export class ActiveView {
 
   #ask(index, who) {
     const { chosen } = this.app.settings;
-    if (index === undefined || index === null || chosen.includes(index)) return;
+    if (index === undefined || index === null || this.#taken.has(index)) return;
     if (chosen.length >= this.app.setting("chosen").max_length) return this.app.announce("There are no more labels to be had.");
     this.who = who;
     this.app.change({ chosen: [...chosen, index] });
@@ -82,7 +82,7 @@ export class ActiveView {
 
   #key(event) {
     if (!this.data) return;
-    const free = this.data.pool.map((_, k) => k).filter((k) => !this.app.settings.chosen.includes(k));
+    const free = this.data.pool.map((_, k) => k).filter((k) => !this.#taken.has(k));
     const name = event.key.toLowerCase();
     if (name === "n" || name === "p") {
       const place = free.indexOf(this.chosen) + (name === "n" ? 1 : -1);
@@ -95,12 +95,17 @@ export class ActiveView {
     this.draw();
   }
 
+  /** Points whose labels are known, or asked for. */
+  get #taken() {
+    return new Set([...(this.data?.chosen ?? []), ...this.app.settings.chosen]);
+  }
+
   #nearest(plot, px, py) {
     let best = -1;
     let least = REACH;
     this.data?.pool.forEach(([x, y], k) => {
       const away = Math.hypot(plot.px(x) - px, plot.py(y) - py);
-      if (away < least && !this.app.settings.chosen.includes(k)) [best, least] = [k, away];
+      if (away < least && !this.#taken.has(k)) [best, least] = [k, away];
     });
     return best;
   }
@@ -169,7 +174,7 @@ export class ActiveView {
   words() {
     const { data } = this;
     if (!data) return "";
-    return `${data.chosen.length} labels asked for, accuracy ${say(100 * data.accuracy)}%. BALD would ask for point ${data.suggested + 1} at ${data.pool[data.suggested].map((x) => say(x, 2)).join(", ")}.`;
+    return `${data.chosen.length} labels known, accuracy ${say(100 * data.accuracy)}%. BALD would ask for point ${data.suggested + 1} at ${data.pool[data.suggested].map((x) => say(x, 2)).join(", ")}.`;
   }
 
   readings() {
@@ -177,7 +182,7 @@ export class ActiveView {
     if (!data) return [];
     const p = (...parts) => element("p", {}, ...parts);
     return [
-      { title: "Accuracy", tone: "green", content: [p(element("strong", {}, `${say(100 * data.accuracy)}%`)), p(`after ${data.chosen.length} labels that you or BALD asked for.`)] },
+      { title: "Accuracy", tone: "green", content: [p(element("strong", {}, `${say(100 * data.accuracy)}%`)), p(`of new points, with ${data.chosen.length} labels known.`)] },
       { title: "What BALD would ask", tone: "violet", content: [p(element("strong", {}, `point ${data.suggested + 1}`), ` (ringed), ${say(data.scores[data.suggested], 2)} nats`), p(`The most that any label of the pool promises; the median promises ${say(median(data.scores), 2)}.`)] },
     ];
   }

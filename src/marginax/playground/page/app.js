@@ -142,6 +142,7 @@ export class App {
   editPoints(points, final) {
     const setting = this.lab.settings.find((each) => each.kind === "points");
     const patch = { [setting.name]: points };
+    this.edited = true;
     for (const [name, values] of Object.entries(setting.when)) {
       if (!values.includes(this.settings[name])) patch[name] = values[0];
     }
@@ -156,7 +157,8 @@ export class App {
     }
     this.#build(true);
     this.#remember();
-    this.#soon(0, other ? ["b"] : []);
+    const anew = this.view.timeline ? (other ? ["b"] : []) : this.slots;
+    this.#soon(0, anew);
   }
 
   // Runs.
@@ -207,6 +209,7 @@ export class App {
   }
 
   #state(run, message) {
+    const first = !run.at;
     run.at = message;
     if (run.quiet) {
       run.held = message;
@@ -215,6 +218,7 @@ export class App {
     this.#keep(run, message);
     if (this.timeline.following || !this.view.timeline) this.view.show(message.slot, message);
     this.view.receive?.(message.slot, message);
+    if (first) this.controls.refresh();
     this.#timeline();
     this.#read();
   }
@@ -412,9 +416,14 @@ export class App {
     if (this.recorded) at("run").textContent = "Play again";
   }
 
-  #askPython() {
+  #askPython(slot = "a") {
     this.asked = ++this.count;
-    const settings = Object.fromEntries(this.lab.settings.map((setting) => [setting.name, this.settings[setting.name]]));
+    const own = this.settingsOf(slot);
+    const settings = Object.fromEntries(this.lab.settings.map((setting) => [setting.name, own[setting.name]]));
+    const choices = this.other ? this.slots : [];
+    at("code-slots").replaceChildren(
+      ...choices.map((each) => element("button", { type: "button", "aria-pressed": String(each === slot), onclick: () => this.#askPython(each) }, this.view.nameOf(each))),
+    );
     if (!this.line.send({ type: "python", id: this.asked, lab: this.lab.name, settings })) this.fail("There is no connection to the server.");
   }
 

@@ -15,8 +15,17 @@ export function matters(setting, settings) {
   return Object.entries(setting.when).every(([name, values]) => values.includes(settings[name]));
 }
 
+const OWN = "own";
+
+/** Points are always there to be edited: the first edit makes them one's own. */
+function visible(setting, settings) {
+  if (setting.kind !== "points") return matters(setting, settings);
+  return Object.entries(setting.when).every(([name, values]) => values.includes(OWN) || values.includes(settings[name]));
+}
+
 /** The setting that two runs side by side differ in. @param {import("./socket.js").Lab} lab */
 export function comparable(lab) {
+  if (lab.name === "active" || lab.name === "latent") return undefined;
   return lab.settings.find((setting) => setting.name === "method" || setting.name === "sampler");
 }
 
@@ -32,6 +41,7 @@ export class Controls {
     place.replaceChildren(this.#fieldset("Settings", app.lab.settings, "a"));
     const key = comparable(app.lab);
     if (key) place.append(this.#comparison(key));
+    if (app.lab.settings.some((setting) => setting.kind === "points")) place.append(keys());
     const own = app.view?.controls?.();
     if (own) place.prepend(own);
     this.refresh();
@@ -42,7 +52,7 @@ export class Controls {
     const { app } = this;
     for (const row of this.rows) {
       const settings = row.slot === "a" ? app.settings : app.settingsOf("b");
-      row.node.hidden = !matters(row.setting, settings) || (row.slot === "b" && !app.other);
+      row.node.hidden = !visible(row.setting, settings) || (row.slot === "b" && !app.other);
       row.show(settings[row.setting.name]);
     }
     if (this.both) this.both.checked = Boolean(app.other);
@@ -190,7 +200,7 @@ export class Controls {
       element("p", { class: "help" }, "Click in the picture to add a point, drag to move it, double-click to remove it. A CSV has ", setting.columns === 3 ? "x, y and a class 0, 1 or 2" : "x and y", " in a row."),
       ...help,
     );
-    return { node, show: (value) => (count.textContent = String(value.length)) };
+    return { node, show: (value) => (count.textContent = String((app.view?.points?.() ?? value).length)) };
   }
 
   #classes() {
@@ -220,6 +230,16 @@ export class Controls {
       this.app.fail(error.message);
     }
   }
+}
+
+function keys() {
+  const key = (name) => element("kbd", {}, name);
+  return element(
+    "details",
+    { class: "keys" },
+    element("summary", {}, "With the keyboard"),
+    element("p", {}, "Tab to the picture. ", key("arrows"), " move the cross, or the chosen point; ", key("Shift"), " makes steps longer; ", key("Enter"), " adds a point; ", key("N"), " and ", key("P"), " choose the next and the one before; ", key("Delete"), " removes it; ", key("Esc"), " lets it go."),
+  );
 }
 
 const rounded = (value) => Number(Number(value).toPrecision(6));

@@ -142,7 +142,9 @@ export class FunctionsView {
     this.#paintQuestion(plot, data, ask, tone);
     this.points().forEach(([x, y]) => plot.mark(x, y, colour("ink"), 4.6));
     this.panels[slot]?.editor.paint();
-    if (!data && !this.points().length) plot.text("Computing the first draws …", (plot.box.left + plot.box.right) / 2, (plot.box.top + plot.box.bottom) / 2, colour("soft"), "center", 14);
+    const { left, right, bottom } = plot.box;
+    if (!this.app.edited && !this.app.recorded) plot.text("click to add a point, drag to move it, drag the line to ask", right - 8, bottom - 12, colour("soft"), "right", 12.5);
+    if (!data && !this.points().length) plot.text("Computing the first draws …", (left + right) / 2, (plot.box.top + bottom) / 2, colour("soft"), "center", 14);
   }
 
   #paintQuestion(plot, data, ask, tone) {
@@ -164,7 +166,8 @@ export class FunctionsView {
     for (const curve of data.curves) plot.dots([[ask, interpolate(data.grid, curve, ask)]], colour(tone), 2.4);
     plot.mark(ask, answer.mean, colour(tone), 6.5);
     const right = x > (plot.box.left + plot.box.right) / 2;
-    const words = `x = ${say(ask)}:  y = ${say(answer.mean)} ± ${say(answer.total, 2)}`;
+    const short = `y = ${say(answer.mean)} ± ${say(answer.total, 2)}`;
+    const words = plot.box.right - plot.box.left < 420 ? short : `x = ${say(ask)}:  ${short}`;
     plot.text(words, x + (right ? -12 : 12), plot.box.top + 11, colour("ink"), right ? "right" : "left", 13);
   }
 
