@@ -24,11 +24,11 @@ FAKE = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
 
 
 @contextlib.contextmanager
-def serving(*, playable=PLAYABLE, command=FAKE, patience=1.0):
+def serving(*, playable=PLAYABLE, command=FAKE, patience=1.0, **more):
     """A server in a thread; gives its door and its slots."""
     listening = listening_socket("127.0.0.1", 0)
     door = Door(listening.getsockname()[1])
-    slots = [Slot(command, patience=patience) for _ in range(2)]
+    slots = [Slot(command, patience=patience, **more) for _ in range(2)]
     server = server_of(make_app(door, playable=playable, slots=slots))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])), daemon=True)
     thread.start()

@@ -70,7 +70,7 @@ def test_refusals_are_seen_where_steps_are_long():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", EXACT + ["MCLMC", "ParallelTempering", "SGLD", "SGHMC"])
+@pytest.mark.parametrize("sampler", [*EXACT, "MCLMC", "ParallelTempering", "SGLD", "SGHMC"])
 def test_chains_with_fixed_steps_reach_their_law(sampler):
     """Means and variances in Monte Carlo standard errors; those without an accept step have their known bias."""
     from marginax.evaluate.convergence import measure_convergence

@@ -93,6 +93,18 @@ def test_a_worker_that_dies_is_told_of_and_replaced():
         assert slots[0].num_replaced == 2
 
 
+def test_a_worker_that_has_grown_is_replaced_between_runs_and_no_run_is_lost():
+    async def use(door):
+        async with opened(door) as page:
+            for _ in range(3):
+                number = await page.run(num=2)
+                assert (await page.until("done", "error", id=number))[-1]["type"] == "done"
+
+    with serving(most_megabytes=1) as (door, slots):
+        asyncio.run(use(door))
+        assert slots[0].num_replaced >= 1
+
+
 def test_an_error_of_a_lab_is_told_and_the_worker_goes_on(served):
     async def use():
         async with opened(served[0]) as page:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-PATIENCE = 5.0  # seconds in which a worker must react to a cancel
+PATIENCE = 10.0  # seconds in which a worker must react to a cancel: longer than most programs take to compile
+MOST_MEGABYTES = 3000  # of a worker, which keeps all that it has compiled: beyond it another one takes its place
 _MAX_LINE = 32 * 2**20
 COMMAND = (sys.executable, "-m", "marginax.playground.worker")
 
@@ -38,10 +39,17 @@ class Slot:
     Args:
         command: that starts a worker.
         patience: seconds that a worker has to react to a cancel before it is replaced.
+        most_megabytes: of memory of a worker; one that had more is replaced when it has nothing to do.
     """
 
-    def __init__(self, command: tuple[str, ...] = COMMAND, *, patience: float = PATIENCE):
-        self._command, self._patience = command, patience
+    def __init__(
+        self,
+        command: tuple[str, ...] = COMMAND,
+        *,
+        patience: float = PATIENCE,
+        most_megabytes: int = MOST_MEGABYTES,
+    ):
+        self._command, self._patience, self._most_megabytes = command, patience, most_megabytes
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -50,7 +58,7 @@ class Slot:
         self._sent = 0  # the last run that the worker was given
         self._finished = 0  # the last run that it is done with
         self._starting = asyncio.Lock()
-        self._closing = False
+        self._closing = self._retired = False
         self.num_replaced = 0
 
     async def start(self) -> None:
@@ -134,6 +142,9 @@ class Slot:
             serial, kind = message.pop("serial", None), message["type"]
             if kind == "free":
                 self._finished = max(self._finished, serial)
+                if message["megabytes"] > self._most_megabytes and self._current is None:
+                    self._retired = True
+                    process.kill()
                 continue
             ticket = self._current
             if ticket is None or ticket.serial != serial:
@@ -150,7 +161,8 @@ class Slot:
     async def _replace(self, process: asyncio.subprocess.Process) -> None:
         """The worker has gone: tell whose run it had, and have another one for who waits."""
         self.num_replaced += 1
-        ticket, last_of_it = self._current, self._finished + 1
+        ticket, last_of_it = self._current, self._finished + (not self._retired)
+        self._retired = False
         self._finished = self._sent = self._serial
         if ticket is not None and ticket.serial <= last_of_it:
             self._current = None

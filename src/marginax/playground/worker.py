@@ -49,7 +49,7 @@ class Worker:
             request = self._requests.get()
             if request["serial"] == self._wanted:
                 self._run(self._playable[request["lab"]], request)
-            self._say({"type": "free", "serial": request["serial"]})
+            self._say({"type": "free", "serial": request["serial"], "megabytes": peak_megabytes()})
 
     def _run(self, playable: Playable, request: dict[str, Any]) -> None:
         serial, began, last = request["serial"], time.perf_counter(), 0.0
@@ -82,6 +82,16 @@ class Worker:
     def _say(self, message: dict[str, Any]) -> None:
         self._out.write(json.dumps(message, separators=(",", ":")) + "\n")
         self._out.flush()
+
+
+def peak_megabytes() -> int:
+    """The most memory that this process has had; 0 where that cannot be known."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak // (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def without_nan(value: Any) -> Any:
