@@ -15,10 +15,11 @@ from marginax.playground.serving import listening_socket
 
 
 def ask(door, path, **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=30)
-    connection.request("GET", path, headers=headers)
-    answer = connection.getresponse()
-    return answer.status, dict(answer.getheaders()), answer.read()
+    connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=60)
+    with contextlib.closing(connection):
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
 
 
 async def still_works(door):
@@ -91,7 +92,7 @@ def test_a_websocket_of_somebody_else_is_refused(served, attack):
         with pytest.raises(InvalidStatus) as refused:
             async with opened(served[0], **attack):
                 pass
-        assert refused.value.response.status_code == 403
+        assert refused.value.response.status_code in (400, 403)  # 400: two hosts
         await still_works(served[0])
 
     asyncio.run(use())
