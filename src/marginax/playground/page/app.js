@@ -23,7 +23,7 @@ const VIEWS = {
   active: ActiveView,
 };
 const PAUSE = { slide: 160, change: 30 };
-const MOST_FRAMES = 300;
+const MOST_FRAMES = 160;
 /** Of each lab, a page of the documentation and its title. */
 const DOCS = {
   functions: ["tutorial", "Tutorial"],
@@ -178,6 +178,8 @@ export class App {
     const wanted = Object.fromEntries(this.lab.settings.map((setting) => [setting.name, settings[setting.name]]));
     const sent = this.line.send({ type: "run", id, slot, lab: this.lab.name, settings: wanted });
     if (!sent) this.runs[slot].running = false;
+    document.body.dataset.asked = String(id);
+    at("status").textContent = "";
     if (!quiet) this.view.begin?.(slot);
     this.#progress();
   }
@@ -240,7 +242,7 @@ export class App {
     this.#table();
     this.view.done?.(message.slot, message);
     if (!Object.values(this.runs).some((each) => each.running)) {
-      this.announce(`Done in ${say(message.seconds, 2)} seconds. ${this.view.words?.() ?? ""}`);
+      this.announce(`Done. ${this.view.words?.() ?? ""}`);
     }
   }
 
@@ -264,7 +266,8 @@ export class App {
       const name = this.slots.length > 1 ? `${this.view.nameOf?.(slot) ?? slot}: ` : "";
       if (run.running && !run.at) return `${name}starting …`;
       if (run.running) return `${name}${run.at.phase}, step ${run.at.step} of ${run.at.of}`;
-      return run.numbers ? `${name}done in ${say(run.seconds, 2)} s` : "";
+      if (!run.numbers) return "";
+      return this.recorded ? `${name}recorded` : `${name}done in ${say(run.seconds, 2)} s`;
     });
     if (active.length || runs.some(([, run]) => run.numbers)) at("status").textContent = parts.filter(Boolean).join("  ·  ");
     document.body.dataset.running = String(active.length);
@@ -503,7 +506,7 @@ function stored() {
 }
 
 const token = new URLSearchParams(location.search).get("token");
-const app = new App(token === null ? new Recorded("page/recording.json") : new Live(token));
+const app = new App(token === null ? new Recorded(document.querySelector("meta[name=recording]")?.content ?? "page/recording.json") : new Live(token));
 theme();
 app.begin().catch((error) => {
   at("title").textContent = "The playground cannot begin";

@@ -144,11 +144,20 @@ export class Plot {
     this.y = [y0, y1];
   }
 
+  /** What the axes span, for tests and the curious. */
+  #told() {
+    const { left, right, top, bottom } = this.box;
+    this.canvas.dataset.view = JSON.stringify({ x: this.x, y: this.y, left, right, top, bottom });
+  }
+
   #glide() {
     const now = [...this.x, ...this.y];
     const span = [this.target[1] - this.target[0], this.target[3] - this.target[2]];
     const near = now.every((value, k) => Math.abs(value - this.target[k]) < 0.002 * span[k >> 1]);
-    if (near) return this.#jump();
+    if (near) {
+      this.#jump();
+      return this.#told();
+    }
     const moved = now.map((value, k) => value + 0.22 * (this.target[k] - value));
     this.x = moved.slice(0, 2);
     this.y = moved.slice(2);

@@ -47,10 +47,12 @@ export class Recorded {
    * @param {string[]} changed
    */
   nearest(lab, wish, changed = []) {
+    const kinds = Object.fromEntries(this.file.labs.find((each) => each.name === lab).settings.map(({ name, kind }) => [name, kind]));
+    const weight = (name) => (changed.includes(name) ? 1000 : 1) * (kinds[name] === "choice" || kinds[name] === "flag" ? 10 : 1);
     let best = null;
     for (const settings of this.settingsOf(lab)) {
       let score = 0;
-      for (const name in wish) if (same(wish[name], settings[name])) score += changed.includes(name) ? 1000 : 1;
+      for (const name in wish) if (same(wish[name], settings[name])) score += weight(name);
       if (best === null || score > best.score) best = { score, settings };
     }
     return best.settings;
