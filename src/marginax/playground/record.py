@@ -24,7 +24,8 @@ RUNS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("variational", {"example": "mixture"}),
     ("variational", {"example": "coin"}),
 )
-_MOST_STATES = 16
+_MOST_STATES, _MOST_MAPS = 16, 5  # a state of maps has tens of thousands of numbers
+_DIGITS = 4  # enough for a picture
 
 
 def record(playable: Mapping[str, Playable], runs: Sequence[tuple[str, dict[str, Any]]] = RUNS) -> dict[str, Any]:
@@ -47,7 +48,8 @@ def _recorded(playable: Playable, given: dict[str, Any]) -> dict[str, Any]:
     frames: list[Frame] = []
     numbers = playable.run(settings, Stage(frames.append, lambda: None))
     whole = playable.lab.name == "samplers"  # draws come once: every state is needed
-    kept = frames if whole else [frames[i] for i in _spread(len(frames), _MOST_STATES)]
+    most = _MOST_MAPS if playable.lab.name == "boundaries" else _MOST_STATES
+    kept = frames if whole else [frames[i] for i in _spread(len(frames), most)]
     end = {"id": 0, "slot": "a"}
     states = [{"type": "state", **end, **_fields(frame)} for frame in kept]
     started = {"type": "started", **end, "settings": settings}
@@ -61,7 +63,20 @@ def _recorded(playable: Playable, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fields(frame: Frame) -> dict[str, Any]:
-    return {"step": frame.step, "of": frame.of, "phase": frame.phase, "data": as_json(frame.data)}
+    return {"step": frame.step, "of": frame.of, "phase": frame.phase, "data": _shortened(as_json(frame.data))}
+
+
+def _shortened(value: Any) -> Any:
+    """With fewer digits.
+
+    >>> _shortened({"mean": [1.23457, None, 3]})
+    {'mean': [1.235, None, 3]}
+    """
+    if isinstance(value, dict):
+        return {name: _shortened(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_shortened(part) for part in value]
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
 
 
 def _spread(count: int, most: int) -> list[int]:
