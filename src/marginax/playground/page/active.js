@@ -1,7 +1,7 @@
 /** Ask for labels: you or BALD choose which point of the pool is labelled next. */
 import { probabilityPicture } from "./boundaries.js";
 import { SERIES, colour, ramp } from "./colours.js";
-import { contour, say } from "./numbers.js";
+import { contour, extent, say } from "./numbers.js";
 import { Plot, element, heat, legend } from "./plot.js";
 
 const REACH = 16;
@@ -16,7 +16,7 @@ export class ActiveView {
     this.chosen = -1;
     this.history = [];
     this.belief = new Plot({ title: "What is believed so far", note: "click a grey point to ask for its label", aspect: 1.2, least: 250, paint: (p) => this.#paint(p, "probability") });
-    this.doubt = new Plot({ title: "What BALD looks at: mutual information", aspect: 1.2, least: 250, paint: (p) => this.#paint(p, "mutual_information") });
+    this.doubt = new Plot({ title: "Mutual information", note: "what BALD looks at: where networks disagree", aspect: 1.2, least: 250, paint: (p) => this.#paint(p, "mutual_information") });
     this.learning = new Plot({ title: "Accuracy, label by label", height: 150, xLabel: "labels", paint: (p) => this.#paintLearning(p) });
     this.learning.note.replaceWith(legend([["green", "dot", "chosen by you"], ["violet", "dot", "chosen by BALD"]]));
     this.plots = [this.belief, this.doubt, this.learning];
@@ -42,6 +42,8 @@ export class ActiveView {
 
   #anew() {
     this.history = [];
+    this.who = "nobody";
+    this.left = 0;
     this.app.change({ chosen: [] });
   }
 
@@ -125,6 +127,8 @@ export class ActiveView {
   show(slot, message) {
     this.data = message.data;
     this.pictures = {};
+    this.most = Math.max(extent(this.data.mutual_information)[1], 1e-9);
+    this.doubt.note.textContent = `what BALD looks at; darkest is ${say(this.most, 2)} nats`;
     const { x, y } = this.data;
     for (const plot of [this.belief, this.doubt]) plot.view([x[0], x.at(-1)], [y[0], y.at(-1)], true);
     for (const plot of this.plots) plot.say(this.words());
@@ -134,7 +138,7 @@ export class ActiveView {
   done() {
     const count = this.data.chosen.length;
     this.history = this.history.filter((row) => row.count < count);
-    this.history.push({ count, accuracy: this.data.accuracy, who: this.who ?? "you" });
+    this.history.push({ count, accuracy: this.data.accuracy, who: this.who ?? "nobody" });
     this.draw();
     if (--this.left > 0) this.timer = setTimeout(() => this.#ask(this.data.suggested, "bald"), AUTOMATIC_PAUSE);
   }
@@ -143,7 +147,7 @@ export class ActiveView {
     const { data } = this;
     if (!data) return plot.text("Computing …", (plot.box.left + plot.box.right) / 2, plot.box.bottom / 2, colour("soft"), "center", 14);
     const tint = ramp("violet");
-    this.pictures[kind] ??= kind === "probability" ? probabilityPicture(data.probability) : heat(data[kind], (value) => tint(0.8 * Math.min(value / Math.log(data.num_classes), 1) ** 0.7));
+    this.pictures[kind] ??= kind === "probability" ? probabilityPicture(data.probability) : heat(data[kind], (value) => tint((0.75 * value) / this.most));
     plot.image(this.pictures[kind], data.x, data.y);
     plot.segments(contour(data.x, data.y, data.probability[1], 0.5), colour("ink"), 1.4);
     const asked = new Set(data.chosen);
@@ -168,7 +172,7 @@ export class ActiveView {
   #paintLearning(plot) {
     const rows = this.history;
     plot.curve(rows.map((row) => row.count), rows.map((row) => row.accuracy), colour("ink"), 1.6);
-    for (const row of rows) plot.mark(row.count, row.accuracy, colour(row.who === "bald" ? "violet" : "green"), 5, row.who === "bald" ? 1 : 0);
+    for (const row of rows) plot.mark(row.count, row.accuracy, colour({ bald: "violet", you: "green", nobody: "faint" }[row.who]), 5, row.who === "bald" ? 1 : 0);
   }
 
   words() {
