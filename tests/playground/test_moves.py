@@ -27,7 +27,7 @@ def play_settings(**given):
 
 
 def moves_of(posterior, chain=0):
-    info = posterior.sample_info
+    info = posterior.record.info["sample"]
     return [describe_move({name: info[name][chain, i] for name in info}) for i in range(posterior.num_draws)]
 
 

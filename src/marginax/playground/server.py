@@ -80,7 +80,7 @@ def make_app(
     """
     from marginax import __version__
 
-    own = dict(zip(SLOTS, slots or [Slot() for _ in SLOTS], strict=True))
+    own: dict[str, Slot] = dict(zip(SLOTS, slots or [Slot() for _ in SLOTS], strict=True))
     sessions: set[Session] = set()
 
     def page(request: Request) -> Response:
@@ -153,7 +153,7 @@ class _Guard:
 
 
 def _headers(door: Door) -> list[tuple[bytes, bytes]]:
-    sockets = " ".join(f"ws://{host}" for host in door.hosts)
+    sockets = " ".join(f"ws://{host}" for host in door.hosts if "[" not in host)  # which browsers do not take; 'self' covers it
     policy = (
         f"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
         f"connect-src 'self' {sockets}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -233,9 +233,7 @@ class Session:
             return
         if kind not in ("run", "python"):
             raise ProtocolError(f"type must be run, cancel or python, got {str(kind)[:60]!r}")
-        number, name = message.get("id"), message.get("lab")
-        if not _is_id(number):
-            raise ProtocolError("id must be a whole number")
+        number, name = _id_of(message), message.get("lab")
         if not isinstance(name, str) or name not in self._playable:
             raise ProtocolError(f"lab must be one of {', '.join(self._playable)}, got {str(name)[:60]!r}")
         playable = self._playable[name]
@@ -271,6 +269,13 @@ def _slot_of(message: dict[str, Any]) -> str:
     if slot not in SLOTS:
         raise ProtocolError(f"slot must be one of {', '.join(SLOTS)}, got {str(slot)[:60]!r}")
     return slot
+
+
+def _id_of(message: dict[str, Any]) -> int:
+    number: Any = message.get("id")
+    if not _is_id(number):
+        raise ProtocolError("id must be a whole number")
+    return number
 
 
 def _is_id(value: Any) -> bool:

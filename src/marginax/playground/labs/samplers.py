@@ -192,7 +192,7 @@ class _Scene:
         return {"histogram": histogram, "diagnostics": diagnostics}
 
 
-def describe_move(move: dict[str, np.ndarray]) -> dict[str, Any]:
+def describe_move(move: dict[str, Any]) -> dict[str, Any]:
     """A move for the page: its path in order, and what became of it."""
     count, doublings = int(move["num_points"]), move["doublings"]
     path, energy = move["path"], move["energy"].astype(np.float64)

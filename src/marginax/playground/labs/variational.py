@@ -235,8 +235,8 @@ def run_coin(settings: Settings, stage: Stage) -> Numbers:
             "example": "coin",
             "flips": seen,
             "grid": grid,
-            "prior": stats.beta(settings["heads"], settings["tails"]).pdf(inside),
-            "posterior": stats.beta(numbers["a"], numbers["b"]).pdf(inside),
+            "prior": stats.beta.pdf(inside, settings["heads"], settings["tails"]),
+            "posterior": stats.beta.pdf(inside, numbers["a"], numbers["b"]),
             **numbers,
         }
         stage.show(Frame(count, len(flips), "flip", data))
