@@ -1,4 +1,4 @@
-"""For the site: the page of the playground, beside a recording that takes the place of the server."""
+"""For the site: the page of the playground, with a recording in place of a server."""
 
 import shutil
 from pathlib import Path
