@@ -33,7 +33,7 @@ export class LatentView {
 
   constructor(place, app) {
     this.app = app;
-    this.plane = new Plot({ title: "The plane of codes", note: "drag the cross", aspect: 1.05, least: 260, square: true, paint: (p) => this.#paint(p) });
+    this.plane = new Plot({ title: "The plane of codes", note: "drag the dot, or click", aspect: 1.05, least: 260, square: true, paint: (p) => this.#paint(p) });
     this.out = element("div", { class: "digits" });
     this.pad = this.#drawingPad();
     const said = element("figure", {}, element("figcaption", {}, element("b", {}, "Decoded"), element("span", {}, "mean and standard deviation")), this.out);
@@ -74,7 +74,7 @@ export class LatentView {
 
   #drawingPad() {
     const canvas = element("canvas", { class: "pixel", width: SIDE, height: SIDE, role: "img", tabindex: 0, "aria-label": "Your digit: draw it with the pointer" });
-    canvas.style.width = canvas.style.height = "min(100%, 224px)";
+    canvas.style.width = canvas.style.height = "min(100%, 196px)";
     canvas.style.touchAction = "none";
     let last = null;
     const place = (event) => {
@@ -144,7 +144,7 @@ export class LatentView {
     const { codes } = this.data;
     this.plane.view(padded(extent([codes.map((c) => c[0])])), padded(extent([codes.map((c) => c[1])])), true);
     const most = Math.max(...this.data.std, 0.05);
-    const rows = [digit(this.data.mean, 4.5, "The mean of the decoded digit"), digit(this.data.std, 4.5, `Its standard deviation, at most ${say(most, 2)}`, most)];
+    const rows = [digit(this.data.mean, 3.4, "The mean of the decoded digit"), digit(this.data.std, 3.4, `Its standard deviation, at most ${say(most, 2)}`, most)];
     (this.data.completions ?? []).forEach((pixels, k) => rows.push(digit(pixels, 2.4, `Completion ${k + 1}`)));
     this.out.replaceChildren(...rows);
     this.plane.say(this.words());

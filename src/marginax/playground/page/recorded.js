@@ -10,6 +10,14 @@ const SLOWEST = 400;
 
 const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
 
+/** How near two values of a setting are, in 0..1. */
+function likeness(setting, a, b) {
+  if (same(a, b)) return 1;
+  if (setting?.kind !== "number" && setting?.kind !== "integer") return 0;
+  const along = setting.log && setting.least > 0 ? Math.log : (x) => x;
+  return 1 - Math.abs(along(a) - along(b)) / (along(setting.most) - along(setting.least));
+}
+
 export class Recorded {
   recorded = true;
 
@@ -47,12 +55,12 @@ export class Recorded {
    * @param {string[]} changed
    */
   nearest(lab, wish, changed = []) {
-    const kinds = Object.fromEntries(this.file.labs.find((each) => each.name === lab).settings.map(({ name, kind }) => [name, kind]));
-    const weight = (name) => (changed.includes(name) ? 1000 : 1) * (kinds[name] === "choice" || kinds[name] === "flag" ? 10 : 1);
+    const described = Object.fromEntries(this.file.labs.find((each) => each.name === lab).settings.map((each) => [each.name, each]));
+    const weight = (name) => (changed.includes(name) ? 1000 : 1) * (["choice", "flag"].includes(described[name]?.kind) ? 10 : 1);
     let best = null;
     for (const settings of this.settingsOf(lab)) {
       let score = 0;
-      for (const name in wish) if (same(wish[name], settings[name])) score += weight(name);
+      for (const name in wish) score += weight(name) * likeness(described[name], wish[name], settings[name]);
       if (best === null || score > best.score) best = { score, settings };
     }
     return best.settings;
