@@ -350,25 +350,49 @@ def test_a_lost_server_is_said(chromium):
 
 def test_a_recording_runs_without_a_server(tmp_path, visitor):
     runs = [("variational", {"example": "coin"}), ("variational", {"example": "coin", "heads": 5.0})]
-    (tmp_path / "page").mkdir()
-    for path in PAGE.iterdir():
-        (tmp_path / "page" / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "index.html").write_bytes((PAGE / "index.html").read_bytes())
-    (tmp_path / "page" / "recording.json").write_text(json.dumps(record(PLAYABLE, runs)))
-    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(tmp_path))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        page = visitor(f"http://127.0.0.1:{server.server_port}/")
+    with recorded(tmp_path, runs) as site:
+        page = visitor(site)
         page.locator("#status", has_text="recorded").wait_for()
         before = page.inner_text("#reading")
-        heads = page.locator("#set-a-heads")
-        assert heads.is_enabled()
+        assert page.locator("#set-a-heads").is_enabled()
         assert page.locator("#set-a-tails").is_disabled()
-        heads.fill("150")
+        page.locator("#set-a-heads").fill("150")
         page.locator("#status", has_text="recorded").wait_for()
-        page.wait_for_timeout(5000)
         assert page.inner_text("#reading") != before
         page.click("#python")
         page.locator("#code-text", has_text="import marginax").wait_for()
+
+
+def test_a_recording_shows_side_by_side_only_what_was_recorded(tmp_path, visitor):
+    walk = {"sampler": "MetropolisHastings", "steps": 25}
+    runs = [
+        ("samplers", {"steps": 25}),
+        ("samplers", walk),
+        ("samplers", {**walk, "sampler": "MALA", "target": "ring"}),
+    ]
+    with recorded(tmp_path, runs) as site:
+        page = visitor(site + "#samplers?b.sampler=MALA")
+        page.locator("#status", has_text="Metropolis-Hastings: recorded").wait_for()
+        said = page.locator("#reading h2").all_inner_texts()
+        assert [words.split(":")[0] for words in said] == ["HMC"] * 3 + ["Metropolis-Hastings"] * 3
+        assert "densities" in page.locator("#reading > div:nth-child(5)").inner_text()
+        page.select_option("#set-a-target", "ring")
+        page.locator("#status", has_text="recorded").wait_for()
+        assert page.locator("#compare").is_disabled()
+        assert page.locator("#picture figure b", has_text="MALA").count() == 1
+
+
+@contextlib.contextmanager
+def recorded(folder, runs):
+    """The page beside a recording, and a server that knows files only."""
+    (folder / "page").mkdir()
+    for path in PAGE.iterdir():
+        (folder / "page" / path.name).write_bytes(path.read_bytes())
+    (folder / "index.html").write_bytes((PAGE / "index.html").read_bytes())
+    (folder / "page" / "recording.json").write_text(json.dumps(record(PLAYABLE, runs)))
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
 
 

@@ -2,7 +2,7 @@
 import { ActiveView } from "./active.js";
 import { BoundariesView } from "./boundaries.js";
 import { colour, forgetColours } from "./colours.js";
-import { Controls } from "./controls.js";
+import { Controls, comparable } from "./controls.js";
 import { FunctionsView } from "./functions.js";
 import { LatentView } from "./latent.js";
 import { fromLink, toLink } from "./link.js";
@@ -89,16 +89,25 @@ export class App {
     return this.setting(name)?.choices.find((choice) => choice.value === value)?.label ?? String(value);
   }
 
-  choicesOf(setting) {
+  choicesOf(setting, slot = "a") {
     if (!this.recorded) return setting.choices;
-    const known = new Set(this.line.settingsOf(this.lab.name).map((settings) => settings[setting.name]));
+    const runs = slot === "b" ? this.besides() : this.line.settingsOf(this.lab.name);
+    const known = new Set(runs.map((settings) => settings[setting.name]));
     return setting.choices.filter((choice) => known.has(choice.value));
   }
 
   /** In a recording only what was recorded in more than one way can be changed. */
-  canChange(setting) {
+  canChange(setting, slot = "a") {
     if (!this.recorded || setting.name === "ask") return true;
+    if (slot === "b") return setting.kind === "choice";
     return new Set(this.line.settingsOf(this.lab.name).map((settings) => JSON.stringify(settings[setting.name]))).size > 1;
+  }
+
+  /** In a recording: settings of what may stand beside what is shown. */
+  besides() {
+    const key = comparable(this.lab);
+    const tied = this.lab.settings.filter((each) => key.name in each.when).map((each) => each.name);
+    return this.line.beside(this.lab.name, this.settings, key.name, tied);
   }
 
   announce(text) {
@@ -119,7 +128,10 @@ export class App {
     at("error").hidden = true;
     if (slot === "b") this.other = { ...this.other, ...patch };
     else this.settings = this.#possible({ ...this.settings, ...patch }, Object.keys(patch));
-    if (slot === "b" && this.recorded) this.other = this.#possibleOther(Object.keys(patch));
+    if (this.recorded && this.other) {
+      this.other = this.#possibleOther(Object.keys(patch));
+      if (!("ask" in patch)) return this.compare(this.other, true);
+    }
     this.controls?.refresh();
     this.view?.settingsChanged?.();
     this.#remember();
@@ -133,9 +145,11 @@ export class App {
     return found;
   }
 
+  /** What is recorded to stand beside, as differences; null where nothing is. */
   #possibleOther(changed) {
-    const found = this.line.nearest(this.lab.name, this.settingsOf("b"), changed);
-    return Object.fromEntries(Object.keys(this.other).map((name) => [name, found[name]]));
+    const found = this.line.nearest(this.lab.name, this.settingsOf("b"), changed, this.besides());
+    if (!found) return null;
+    return Object.fromEntries(Object.entries(found).filter(([name, value]) => name !== "ask" && JSON.stringify(value) !== JSON.stringify(this.settings[name])));
   }
 
   /** Points of one's own, wherever they came from. @param {number[][]} points @param {boolean} final */
@@ -149,15 +163,17 @@ export class App {
     this.change(patch, { final, run: final });
   }
 
-  compare(other) {
+  /** @param {?Object} other what the second run has instead @param {boolean} all whether the first runs again too */
+  compare(other, all = false) {
     this.other = other;
-    if (!other) {
+    if (other && this.recorded) this.other = this.#possibleOther(Object.keys(other));
+    if (!this.other) {
       this.#cancel("b");
       delete this.runs.b;
     }
     this.#build(true);
     this.#remember();
-    const anew = this.view.timeline ? (other ? ["b"] : []) : this.slots;
+    const anew = all || !this.view.timeline ? this.slots : this.other ? ["b"] : [];
     this.#soon(0, anew);
   }
 
@@ -325,7 +341,7 @@ export class App {
   // Labs and links.
 
   #follow() {
-    const { lab, settings, other } = fromLink(location.hash, this.labs);
+    const { lab, settings, other, given } = fromLink(location.hash, this.labs);
     for (const slot of ["a", "b"]) this.#cancel(slot);
     clearTimeout(this.timer);
     const moved = this.lab && this.lab !== lab;
@@ -334,7 +350,7 @@ export class App {
     this.settings = settings;
     this.other = other;
     if (this.recorded) {
-      this.settings = this.#possible(settings, Object.keys(settings));
+      this.settings = this.#possible(settings, given);
       if (other) this.other = this.#possibleOther(Object.keys(other));
     }
     this.#build(false);

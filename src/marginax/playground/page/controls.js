@@ -55,7 +55,9 @@ export class Controls {
       row.node.hidden = !visible(row.setting, settings) || (row.slot === "b" && !app.other);
       row.show(settings[row.setting.name]);
     }
-    if (this.both) this.both.checked = Boolean(app.other);
+    if (!this.both) return;
+    this.both.checked = Boolean(app.other);
+    this.both.disabled = app.recorded && app.besides().length === 0;
   }
 
   #comparison(key) {
@@ -64,6 +66,7 @@ export class Controls {
     this.both = element("input", {
       type: "checkbox",
       id: "compare",
+      disabled: app.recorded && app.besides().length === 0,
       onchange: () => app.compare(this.both.checked ? { [key.name]: this.#another(key) } : null),
     });
     const box = this.#fieldset("Side by side", [key, ...tied], "b");
@@ -75,7 +78,7 @@ export class Controls {
 
   #another(key) {
     const now = this.app.settings[key.name];
-    const values = this.app.choicesOf(key).map((choice) => choice.value);
+    const values = this.app.choicesOf(key, "b").map((choice) => choice.value);
     const liked = ["NUTS", "HMC", "VI", "Laplace", "MALA", "nuts", "hmc"].find((value) => values.includes(value) && value !== now);
     return liked ?? values.find((value) => value !== now) ?? now;
   }
@@ -94,11 +97,11 @@ export class Controls {
   #row(setting, slot) {
     const change = (value, final = true) => this.app.change({ [setting.name]: value }, { final, slot });
     const id = `set-${slot}-${setting.name}`;
-    const frozen = !this.app.canChange(setting);
+    const frozen = !this.app.canChange(setting, slot);
     const help = setting.help ? [element("p", { class: "help", id: `${id}-help` }, sentence(setting.help))] : [];
     const described = setting.help ? `${id}-help` : null;
     const shared = { id, "aria-describedby": described, disabled: frozen };
-    if (setting.kind === "choice") return this.#choice(setting, shared, change, help);
+    if (setting.kind === "choice") return this.#choice(setting, shared, change, help, slot);
     if (setting.kind === "flag") return this.#flag(setting, shared, change, help);
     if (setting.kind === "points") return frozen ? null : this.#points(setting, help);
     if (setting.kind === "numbers") return null;
@@ -107,8 +110,8 @@ export class Controls {
       : this.#slider(setting, shared, change, help);
   }
 
-  #choice(setting, shared, change, help) {
-    const allowed = new Set(this.app.choicesOf(setting).map((choice) => choice.value));
+  #choice(setting, shared, change, help, slot) {
+    const allowed = new Set(this.app.choicesOf(setting, slot).map((choice) => choice.value));
     const options = setting.choices.map(({ value, label }) => element("option", { value, disabled: !allowed.has(value) }, label));
     const input = element("select", { ...shared, onchange: () => change(input.value) }, ...options);
     const node = element("div", { class: "control" }, element("label", { for: shared.id }, setting.label), input, ...help);

@@ -167,7 +167,7 @@ export class FunctionsView {
     plot.mark(ask, answer.mean, colour(tone), 6.5);
     const right = x > (plot.box.left + plot.box.right) / 2;
     const short = `y = ${say(answer.mean)} ± ${say(answer.total, 2)}`;
-    const words = plot.box.right - plot.box.left < 420 ? short : `x = ${say(ask)}:  ${short}`;
+    const words = plot.box.right - plot.box.left < 420 ? short : `x = ${say(answer.x)}:  ${short}`;
     plot.text(words, x + (right ? -12 : 12), plot.box.top + 11, colour("ink"), right ? "right" : "left", 13);
   }
 
@@ -187,7 +187,8 @@ export class FunctionsView {
   #answer(data) {
     const { ask } = this.app.settings;
     if (Math.abs(data.answer.x - ask) <= 1e-9 * Math.max(1, Math.abs(ask))) return data.answer;
-    return Object.fromEntries([["x", ask], ...KINDS.map((kind) => [kind, interpolate(data.grid, data[kind], ask)])]);
+    const x = Math.min(Math.max(ask, data.grid[0]), data.grid.at(-1)); // no further than what is known
+    return Object.fromEntries([["x", x], ...KINDS.map((kind) => [kind, interpolate(data.grid, data[kind], x)])]);
   }
 
   #sentence(slot) {

@@ -64,15 +64,16 @@ const encode = (text) => encodeURIComponent(text).replaceAll("%2C", ",").replace
 /**
  * @param {string} fragment of an address
  * @param {import("./socket.js").Lab[]} labs
- * @returns {{lab: import("./socket.js").Lab, settings: Object, other: ?Object}}
+ * @returns {{lab: import("./socket.js").Lab, settings: Object, other: ?Object, given: string[]}} `given`: names in the link
  */
 export function fromLink(fragment, labs) {
   const [name, query = ""] = fragment.replace(/^#/, "").split("?");
   const lab = labs.find((each) => each.name === name) ?? labs[0];
   const settings = {};
   let other = null;
+  const given = [];
   for (const setting of lab.settings) settings[setting.name] = setting.default;
-  if (lab.name !== name) return { lab, settings, other };
+  if (lab.name !== name) return { lab, settings, other, given };
   for (const part of query.split("&").filter(Boolean)) {
     const [key, text = ""] = part.split("=");
     const forOther = key.startsWith("b.");
@@ -80,9 +81,12 @@ export function fromLink(fragment, labs) {
     const value = setting && read(setting, decoded(text));
     if (value === undefined) continue;
     if (forOther) other = { ...other, [setting.name]: value };
-    else settings[setting.name] = value;
+    else {
+      settings[setting.name] = value;
+      given.push(setting.name);
+    }
   }
-  return { lab, settings, other };
+  return { lab, settings, other, given };
 }
 
 function decoded(text) {

@@ -49,21 +49,31 @@ export class Recorded {
   }
 
   /**
+   * Recorded settings that may stand beside others: of the same problem, by another method.
+   * @param {string} lab @param {Object} settings @param {string} key the setting they differ in @param {string[]} tied what belongs to it
+   */
+  beside(lab, settings, key, tied) {
+    const described = this.file.labs.find((each) => each.name === lab).settings;
+    const firm = described.filter((each) => each.kind !== "number" && each.kind !== "integer" && each.name !== key && !tied.includes(each.name));
+    return this.settingsOf(lab).filter((other) => other[key] !== settings[key] && firm.every(({ name }) => same(other[name], settings[name])));
+  }
+
+  /**
    * The recorded settings nearest to those wished for; what has just been changed weighs most.
    * @param {string} lab
    * @param {Object} wish
    * @param {string[]} changed
    */
-  nearest(lab, wish, changed = []) {
+  nearest(lab, wish, changed = [], among = this.settingsOf(lab)) {
     const described = Object.fromEntries(this.file.labs.find((each) => each.name === lab).settings.map((each) => [each.name, each]));
     const weight = (name) => (changed.includes(name) ? 1000 : 1) * (["choice", "flag"].includes(described[name]?.kind) ? 10 : 1);
     let best = null;
-    for (const settings of this.settingsOf(lab)) {
+    for (const settings of among) {
       let score = 0;
       for (const name in wish) score += weight(name) * likeness(described[name], wish[name], settings[name]);
       if (best === null || score > best.score) best = { score, settings };
     }
-    return best.settings;
+    return best?.settings ?? null;
   }
 
   send(message) {

@@ -254,9 +254,10 @@ export class SamplersView {
     const rhat = worst(d.rhat);
     const mixes = rhat === null ? "not enough draws to tell" : rhat < 1.01 ? "chains agree" : rhat < 1.1 ? "chains nearly agree" : "chains disagree: do not trust this yet";
     const p = (...parts) => element("p", {}, ...parts);
+    const what = this.app.settingsOf(slot).sampler === "MetropolisHastings" ? "density" : "gradient";
     return [
       { title: `${two}Do the chains agree?`, tone: rhat !== null && rhat < 1.05 ? "green" : "red", content: [p(element("strong", {}, `R-hat ${say(rhat, 4)}`)), p(`${mixes}; ${d.num_draws} draws kept.`)] },
-      { title: `${two}What is a draw worth?`, tone: "blue", content: [p(element("strong", {}, `ESS ${say(least(d.ess))}`)), p(`${say(d.ess_per_gradient, 2)} effective draws per gradient; ${d.num_gradients} gradients so far.`)] },
+      { title: `${two}What is a draw worth?`, tone: "blue", content: [p(element("strong", {}, `ESS ${say(least(d.ess))}`)), p(`${say(d.ess_per_gradient, 2)} effective draws per ${what}; ${d.num_gradients} ${what === "density" ? "densities" : "gradients"} so far.`)] },
       { title: `${two}Moves`, tone: "orange", content: [p(element("strong", {}, d.num_draws === 0 ? "none yet" : d.acceptance === null ? "never refuses" : `${Math.round(100 * d.acceptance)}% accepted`)), p(`Step size ${say(d.step_size)}. Mean ${pair(d.mean, d)} (truth ${pair(d.true_mean, d)}), std ${pair(d.std, d)} (truth ${pair(d.true_std, d)}).`)] },
     ];
   }
