@@ -88,7 +88,7 @@ def draw_curves(posterior: AbstractPosterior, prediction: Any, grid: np.ndarray,
     if prediction.fresh is None:
         means = prediction.means
         return means[np.unique(np.linspace(0, len(means) - 1, num).round().astype(int))]
-    scaling = posterior.data_spec().scaling
+    scaling: Any = posterior.data_spec().scaling
     networks = posterior.sample(num, key=0)
     locations = np.asarray(_first_outputs(networks, jax.numpy.asarray(scaling.transform_x(grid[:, None]))))
     return scaling.y_shift + scaling.y_factor * locations.astype(np.float64)

@@ -97,7 +97,7 @@ def inner_of(settings: Settings) -> AbstractMethod:
         return infer.ParallelTempering(
             num_temperatures=settings["temperatures"], max_temperature=settings["hottest"], num_leapfrog=5
         )
-    return {"MALA": infer.MALA, "MetropolisHastings": infer.MetropolisHastings}[name]()
+    return infer.MALA() if name == "MALA" else infer.MetropolisHastings()
 
 
 def method_of(settings: Settings) -> FixedStep:
