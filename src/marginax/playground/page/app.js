@@ -22,7 +22,7 @@ const VIEWS = {
   latent: LatentView,
   active: ActiveView,
 };
-const PAUSE = { slide: 160, change: 30 };
+const PAUSE = { slide: 160, change: 30, link: 300 };
 const MOST_FRAMES = 160;
 /** Of each lab, a page of the documentation and its title. */
 const DOCS = {
@@ -132,9 +132,9 @@ export class App {
       this.other = this.#possibleOther(Object.keys(patch));
       if (!("ask" in patch)) return this.compare(this.other, true);
     }
-    this.controls?.refresh();
+    this.controls?.refresh(final ? null : Object.keys(patch));
     this.view?.settingsChanged?.();
-    this.#remember();
+    this.#rememberSoon(final ? 0 : PAUSE.link);
     if (run) this.#soon(final ? PAUSE.change : PAUSE.slide);
   }
 
@@ -389,17 +389,29 @@ export class App {
     return base ? element("a", { href: `${base}${page}/` }, `More: ${title}.`) : element("span", { class: "more" }, `More in the documentation: ${title}.`);
   }
 
+  /** Browsers bear a new address now and then, not in every frame. */
+  #rememberSoon(pause) {
+    clearTimeout(this.remembering);
+    if (pause) this.remembering = setTimeout(() => this.#remember(), pause);
+    else this.#remember();
+  }
+
   #remember() {
+    clearTimeout(this.remembering);
     const link = toLink(this.lab, this.settings, this.other);
     this.kept[this.lab.name] = link;
     if (location.hash !== link) history.replaceState(null, "", link);
-    const tabs = this.labs.map((lab) => element("a", { href: this.kept[lab.name] ?? `#${lab.name}`, "aria-current": lab === this.lab ? "page" : null }, lab.title));
-    const had = at("tabs").contains(document.activeElement);
-    at("tabs").replaceChildren(...tabs);
-    const current = tabs[this.labs.indexOf(this.lab)];
-    if (had) current.focus({ preventScroll: true });
+    this.tabs ??= this.labs.map((lab) => element("a", {}, lab.title));
     const room = at("tabs");
-    room.scrollLeft = current.offsetLeft - room.offsetLeft - (room.clientWidth - current.offsetWidth) / 2;
+    if (!room.children.length) room.append(...this.tabs);
+    this.tabs.forEach((tab, k) => {
+      const lab = this.labs[k];
+      tab.setAttribute("href", this.kept[lab.name] ?? `#${lab.name}`);
+      if ((tab.getAttribute("aria-current") === "page") === (lab === this.lab)) return;
+      if (lab !== this.lab) return tab.removeAttribute("aria-current");
+      tab.setAttribute("aria-current", "page");
+      room.scrollLeft = tab.offsetLeft - room.offsetLeft - (room.clientWidth - tab.offsetWidth) / 2;
+    });
   }
 
   #connection(state) {

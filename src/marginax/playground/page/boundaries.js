@@ -144,10 +144,12 @@ export class BoundariesView {
     const cached = this.cache[slot];
     const maps = kind === "point" ? data.point?.probability : data.probability;
     if (!maps) return;
-    cached.pictures[kind] ??= kind === "point" || kind === "probability" ? probabilityPicture(maps) : this.#entropyPicture(data, kind);
-    plot.image(cached.pictures[kind], data.x, data.y);
-    cached.lines[kind] ??= borders(data, maps);
-    plot.segments(cached.lines[kind], colour("ink"), kind === "point" || kind === "probability" ? 1.8 : 0.9);
+    plot.still(maps, () => {
+      cached.pictures[kind] ??= kind === "point" || kind === "probability" ? probabilityPicture(maps) : this.#entropyPicture(data, kind);
+      plot.image(cached.pictures[kind], data.x, data.y);
+      cached.lines[kind] ??= borders(data, maps);
+      plot.segments(cached.lines[kind], colour("ink"), kind === "point" || kind === "probability" ? 1.8 : 0.9);
+    });
     for (const [x, y, k] of this.points()) plot.mark(x, y, colour(SERIES[k]), 5, k);
     const [x, y] = this.place;
     plot.segments([[x - 0.09, y, x + 0.09, y], [x, y - 0.11, x, y + 0.11]], colour("ink"), 2);

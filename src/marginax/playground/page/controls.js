@@ -47,10 +47,11 @@ export class Controls {
     this.refresh();
   }
 
-  /** Values, and what matters now. */
-  refresh() {
+  /** Values, and what matters now. @param {?string[]} names of settings that have changed; null for all */
+  refresh(names = null) {
     const { app } = this;
     for (const row of this.rows) {
+      if (names && !names.includes(row.setting.name)) continue;
       const settings = row.slot === "a" ? app.settings : app.settingsOf("b");
       row.node.hidden = !visible(row.setting, settings) || (row.slot === "b" && !app.other);
       row.show(settings[row.setting.name]);

@@ -131,20 +131,22 @@ export class FunctionsView {
     const data = this.data[slot];
     const { ask } = this.app.settings;
     const tone = TONES[slot];
-    if (data) {
-      const { grid } = data;
-      plot.band(grid, data.lower, data.upper, faded("orange", 0.2));
-      const epistemic = [1, -1].map((sign) => grid.map((_, k) => data.mean[k] + sign * NINETY * data.epistemic[k]));
-      plot.band(grid, epistemic[1], epistemic[0], faded(tone, 0.2));
-      for (const curve of data.curves) plot.curve(grid, curve, faded(tone, data.curves.length > 12 ? 0.3 : 0.6), 1.1);
-      plot.curve(grid, data.mean, colour(tone), 2.6);
-    }
+    if (data) plot.still(data, () => this.#paintDraws(plot, data, tone));
     this.#paintQuestion(plot, data, ask, tone);
     this.points().forEach(([x, y]) => plot.mark(x, y, colour("ink"), 4.6));
     this.panels[slot]?.editor.paint();
     const { left, right, bottom } = plot.box;
     if (!this.app.edited && !this.app.recorded) plot.text("click to add a point, drag to move it, drag the line to ask", right - 8, bottom - 12, colour("soft"), "right", 12.5);
     if (!data && !this.points().length) plot.text("Computing the first draws …", (left + right) / 2, (plot.box.top + bottom) / 2, colour("soft"), "center", 14);
+  }
+
+  #paintDraws(plot, data, tone) {
+    const { grid } = data;
+    plot.band(grid, data.lower, data.upper, faded("orange", 0.2));
+    const epistemic = [1, -1].map((sign) => grid.map((_, k) => data.mean[k] + sign * NINETY * data.epistemic[k]));
+    plot.band(grid, epistemic[1], epistemic[0], faded(tone, 0.2));
+    for (const curve of data.curves) plot.curve(grid, curve, faded(tone, data.curves.length > 12 ? 0.3 : 0.6), 1.1);
+    plot.curve(grid, data.mean, colour(tone), 2.6);
   }
 
   #paintQuestion(plot, data, ask, tone) {

@@ -225,6 +225,27 @@ export class Plot {
     }
   }
 
+  /**
+   * What does not change from frame to frame: drawn once for a thing, a view and a theme, then copied.
+   * @param {*} thing that is shown; another one is drawn anew @param {function(): void} draw
+   */
+  still(thing, draw) {
+    const stamp = [...this.x, ...this.y, ...this.size, this.density, document.documentElement.dataset.theme].join();
+    if (!this.kept || this.kept.thing !== thing || this.kept.stamp !== stamp) {
+      const picture = this.kept?.picture ?? document.createElement("canvas");
+      [picture.width, picture.height] = [this.canvas.width, this.canvas.height];
+      const ink = picture.getContext("2d");
+      ink.setTransform(this.density, 0, 0, this.density, 0, 0);
+      ink.lineJoin = ink.lineCap = "round";
+      const own = this.context;
+      this.context = ink;
+      draw();
+      this.context = own;
+      this.kept = { thing, stamp, picture };
+    }
+    this.context.drawImage(this.kept.picture, 0, 0, ...this.size);
+  }
+
   // What is drawn inside.
 
   /** @param {number[]} xs @param {?number[]} ys */

@@ -70,7 +70,7 @@ export class SamplersView {
 
   begin(slot) {
     const panel = this.panels[slot];
-    if (panel) Object.assign(panel, { draws: [], moves: [], move: null, at: 0, fresh: true });
+    if (panel) Object.assign(panel, { version: null, draws: [], moves: [], move: null, at: 0, fresh: true });
   }
 
   show() {}
@@ -91,6 +91,7 @@ export class SamplersView {
     }
     panel.histogram = histogram;
     panel.diagnostics = diagnostics;
+    panel.version = message;
     this.#views(panel);
     for (const plot of panel.plots) plot.draw();
     panel.main.say(this.#sentence(slot));
@@ -156,6 +157,11 @@ export class SamplersView {
   #paint(plot, panel) {
     const { map } = this;
     if (!map) return plot.text("Computing …", (plot.box.left + plot.box.right) / 2, plot.box.bottom / 2, colour("soft"), "center", 14);
+    plot.still(panel.version ?? map, () => this.#paintDraws(plot, panel, map));
+    if (panel.move) this.#paintMove(plot, panel.move, panel.share ?? 1);
+  }
+
+  #paintDraws(plot, panel, map) {
     const tint = ramp("sky");
     this.picture ??= heat(map.relative, (value) => tint(0.42 * Math.exp(value / 2.2)));
     plot.image(this.picture, map.x, map.y);
@@ -164,7 +170,6 @@ export class SamplersView {
       const shade = faded(SERIES[c % 8] === "blue" ? "ink" : SERIES[c % 8], chain.length > 800 ? 0.32 : 0.5);
       this.#specks(plot, chain, shade);
     });
-    if (panel.move) this.#paintMove(plot, panel.move, panel.share ?? 1);
   }
 
   #specks(plot, chain, shade) {
