@@ -315,6 +315,30 @@ def test_bald_chooses_and_a_person_chooses(address, visitor):
     assert "Accuracy" in page.inner_text("#reading")
 
 
+def test_a_digit_is_drawn_encoded_and_completed(address, visitor, data_dir):
+    del data_dir  # the digits of the server come from there
+    page = visitor(address + "#latent?budget=0.05")
+    finish(page)
+    again(page, lambda: page.mouse.click(*spot(page.locator("#picture canvas").first, 0.3, 0.3)))
+    assert "z=" in link_of(page)
+    pad = page.locator("canvas.pixel").first
+
+    def stroke(*places):
+        page.mouse.move(*spot(pad, *places[0]))
+        page.mouse.down()
+        for place in places[1:]:
+            page.mouse.move(*spot(pad, *place), steps=5)
+        page.mouse.up()
+
+    again(page, lambda: stroke((0.5, 0.2), (0.5, 0.8)))
+    assert "task=encode" in link_of(page)
+    assert "Its code is known to" in page.inner_text("#reading")
+    page.click("button:has-text('Erase a part')")
+    again(page, lambda: stroke((0.2, 0.7), (0.8, 0.7)))
+    assert "task=complete" in link_of(page)
+    assert page.locator("canvas[aria-label^=Completion]").count() == 8
+
+
 @pytest.mark.parametrize("lab", sorted(QUICK))
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_cut_off_on_a_phone(address, visitor, lab, scheme):
@@ -380,6 +404,20 @@ def test_a_recording_shows_side_by_side_only_what_was_recorded(tmp_path, visitor
         page.locator("#status", has_text="recorded").wait_for()
         assert page.locator("#compare").is_disabled()
         assert page.locator("#picture figure b", has_text="MALA").count() == 1
+
+
+def test_the_site_has_the_page_beside_its_recording(tmp_path, visitor):
+    docs = PAGE.parents[3] / "docs"
+    runpy.run_path(str(docs / "recorded_playground.py"))["on_post_build"](config={"site_dir": str(tmp_path)})
+    (tmp_path / "assets" / "playground.json").write_bytes((docs / "assets" / "playground.json").read_bytes())
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(tmp_path))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for lab in ("functions", "boundaries", "samplers", "variational"):
+            page = visitor(f"http://127.0.0.1:{server.server_port}/assets/playground/recorded.html#{lab}")
+            page.locator("#status", has_text="recorded").wait_for()
+            assert page.locator("#reading strong").count() > 0
+            assert page.locator("#about a").get_attribute("href").startswith("../../")
+        server.shutdown()
 
 
 @contextlib.contextmanager
