@@ -380,7 +380,8 @@ def test_a_recording_runs_without_a_server(tmp_path, visitor):
         before = page.inner_text("#reading")
         assert page.locator("#set-a-heads").is_enabled()
         assert page.locator("#set-a-tails").is_disabled()
-        page.locator("#set-a-heads").fill("150")
+        with asking(page):
+            page.locator("#set-a-heads").fill("150")
         page.locator("#status", has_text="recorded").wait_for()
         assert page.inner_text("#reading") != before
         page.click("#python")
@@ -400,7 +401,8 @@ def test_a_recording_shows_side_by_side_only_what_was_recorded(tmp_path, visitor
         said = page.locator("#reading h2").all_inner_texts()
         assert [words.split(":")[0] for words in said] == ["HMC"] * 3 + ["Metropolis-Hastings"] * 3
         assert "densities" in page.locator("#reading > div:nth-child(5)").inner_text()
-        page.select_option("#set-a-target", "ring")
+        with asking(page):
+            page.select_option("#set-a-target", "ring")
         page.locator("#status", has_text="recorded").wait_for()
         assert page.locator("#compare").is_disabled()
         assert page.locator("#picture figure b", has_text="MALA").count() == 1
