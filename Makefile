@@ -7,10 +7,11 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
 heading = @printf '\n== %s ==\n'
 
-.PHONY: help demo test test-slow doctest mutants faults bench reproduce docs format pins clean
+.PHONY: help demo playground test test-slow doctest mutants faults bench reproduce docs format pins clean
 
 help:
 	@echo 'make demo             run every method on a small data set; prints where the report is'
+	@echo 'make playground       a local page on which posteriors are seen to come about'
 	@echo 'make test             lint, types, import layers, doctests, tests'
 	@echo 'make test-slow        the tests that need minutes'
 	@echo 'make mutants NUM=...  how many small wrong changes of the numerical core the tests notice (hours)'
@@ -24,6 +25,9 @@ help:
 
 demo: .venv/.installed
 	@$(BIN)/marginax demo
+
+playground: .venv/.installed
+	@$(BIN)/marginax playground $(OPTIONS)
 
 test: .venv/.installed
 	$(heading) 'lint'

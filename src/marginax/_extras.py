@@ -17,7 +17,10 @@ EXTRAS = {
     "rich": "cli",
     "selfies": "molecules",
     "sklearn": "tables",
+    "starlette": "playground",
     "typer": "cli",
+    "uvicorn": "playground",
+    "websockets": "playground",
 }
 """The extra of pyproject.toml that brings a library."""
 

@@ -12,6 +12,7 @@ from marginax.cli.about import demo, doctor, methods, version
 from marginax.cli.clustering import cluster
 from marginax.cli.comparing import compare
 from marginax.cli.fitting import fit, resume
+from marginax.cli.playing import playground
 from marginax.cli.reproducing import reproduce
 from marginax.cli.using import evaluate, predict, report
 
@@ -21,7 +22,22 @@ app = typer.Typer(
     help="Bayesian deep learning: networks that know when they guess.",
     pretty_exceptions_enable=False,
 )
-for command in (fit, predict, evaluate, compare, cluster, report, resume, demo, reproduce, methods, doctor, version):
+COMMANDS = (
+    fit,
+    predict,
+    evaluate,
+    compare,
+    cluster,
+    report,
+    resume,
+    demo,
+    playground,
+    reproduce,
+    methods,
+    doctor,
+    version,
+)
+for command in COMMANDS:
     app.command()(command)
 
 

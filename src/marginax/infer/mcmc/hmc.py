@@ -99,7 +99,7 @@ class Jump(eqx.Module):
     length: Float[Array, ""]
 
 
-def first_path_length(position: Vector, path_length: float) -> PathLength:
+def first_path_length(position: Vector, path_length: Array | float) -> PathLength:
     """Nothing learned yet."""
     log_path = jnp.log(jnp.asarray(path_length, position.dtype))
     zero = jnp.zeros_like(log_path)

@@ -1,0 +1,1 @@
+"""The playground: a local page on which posteriors are seen to think, every number computed by the library itself."""

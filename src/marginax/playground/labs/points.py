@@ -1,0 +1,52 @@
+"""Data sets of the lab of functions: points (x, y)."""
+
+from pathlib import Path
+
+import numpy as np
+
+# the ten measurements of `marginax demo`; a test compares them
+_TEN = np.array([1.1, 2.3, 3.3, 3.9, 9.6, 10.1, 11.3, 4.7, 8.2, 5.9])
+
+
+def data_set(name: str) -> np.ndarray:
+    """Points (n, 2), always the same.
+
+    >>> [data_set(name).shape for name in ("ten", "gap", "heteroscedastic", "sinus", "co2")]
+    [(10, 2), (60, 2), (80, 2), (50, 2), (60, 2)]
+    """
+    return _SETS[name]().round(4)
+
+
+def ten() -> np.ndarray:
+    """Ten noisy measurements of y = 3x."""
+    noise = np.random.default_rng(3).normal(size=len(_TEN))
+    return np.stack([_TEN, 3.0 * _TEN + (0.2 + 0.12 * _TEN) * noise], axis=1)
+
+
+def gap() -> np.ndarray:
+    """A cubic with nothing in its middle."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.uniform(-4, -1.5, 30), rng.uniform(1.5, 4, 30)])
+    return np.stack([x, 0.3 * x**3 + rng.normal(size=60)], axis=1)
+
+
+def heteroscedastic() -> np.ndarray:
+    """A line with a wave whose noise grows."""
+    rng = np.random.default_rng(1)
+    x = np.sort(rng.uniform(0, 10, 80))
+    return np.stack([x, x + 2 * np.sin(x) + (0.05 + 0.15 * x) * rng.normal(size=80)], axis=1)
+
+
+def sinus() -> np.ndarray:
+    """A sine with noise of a fifth."""
+    rng = np.random.default_rng(2)
+    x = rng.uniform(-3, 3, 50)
+    return np.stack([x, np.sin(2 * x) + 0.2 * rng.normal(size=50)], axis=1)
+
+
+def co2() -> np.ndarray:
+    """Carbon dioxide at Mauna Loa in ppm, four months of each year, 2006 to 2020 (Scripps, NOAA)."""
+    return np.loadtxt(Path(__file__).with_name("co2.csv"), delimiter=",", skiprows=1)
+
+
+_SETS = {"ten": ten, "gap": gap, "heteroscedastic": heteroscedastic, "sinus": sinus, "co2": co2}

@@ -1,0 +1,90 @@
+"""A server of fake labs, in a thread, and a page that talks to it."""
+
+import asyncio
+import contextlib
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+websockets = pytest.importorskip("websockets")
+
+from tests.playground.fake_worker import PLAYABLE  # noqa: E402
+
+from marginax.playground.server import Door, make_app  # noqa: E402
+from marginax.playground.serving import listening_socket, server_of  # noqa: E402
+from marginax.playground.slots import Slot  # noqa: E402
+
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
+
+
+@contextlib.contextmanager
+def serving(*, playable=PLAYABLE, command=FAKE, patience=1.0, **more):
+    """A server in a thread; gives its door and its slots."""
+    listening = listening_socket("127.0.0.1", 0)
+    door = Door(listening.getsockname()[1])
+    slots = [Slot(command, patience=patience, **more) for _ in range(2)]
+    server = server_of(make_app(door, playable=playable, slots=slots))
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])), daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield door, slots
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def served():
+    with serving() as found:
+        yield found
+
+
+class Page:
+    """The page's side of a websocket."""
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.num = 0
+
+    async def say(self, **message):
+        await self.connection.send(json.dumps(message))
+
+    async def run(self, slot="a", lab="fake", **settings):
+        """Ask for a run; gives its id."""
+        self.num += 1
+        await self.say(type="run", id=self.num, slot=slot, lab=lab, settings=settings)
+        return self.num
+
+    async def hear(self, seconds=60):
+        return json.loads(await asyncio.wait_for(self.connection.recv(), seconds))
+
+    async def until(self, *kinds, id=None, seconds=60):
+        """Messages until one of these kinds, of a run if an id is given."""
+        heard = []
+        while True:
+            heard.append(await self.hear(seconds))
+            if heard[-1]["type"] in kinds and (id is None or heard[-1]["id"] == id):
+                return heard
+
+
+@contextlib.asynccontextmanager
+async def opened(door, *, token=None, origin=None, host=None):
+    """A page, by default an honest one."""
+    at = f"127.0.0.1:{door.port}"
+    address = f"ws://{at}/ws?token={door.token if token is None else token}"
+    headers = {} if host is None else {"Host": host}
+    async with websockets.connect(
+        address, origin=f"http://{at}" if origin is None else origin, additional_headers=headers, max_size=2**25
+    ) as connection:
+        page = Page(connection)
+        assert (await page.hear())["type"] == "ready"
+        yield page

@@ -1,0 +1,441 @@
+"""The page as a person uses it, in Chromium, against the real server and its workers."""
+
+import contextlib
+import functools
+import json
+import re
+import runpy
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from tests.playground.conftest import serving
+from tests.report.browser import find_browser
+
+playwright = pytest.importorskip("playwright.sync_api")
+
+from marginax.playground.labs import PLAYABLE  # noqa: E402
+from marginax.playground.record import record  # noqa: E402
+from marginax.playground.slots import COMMAND  # noqa: E402
+
+PAGE = Path(__file__).resolve().parents[2] / "src" / "marginax" / "playground" / "page"
+PATIENCE = 240_000  # milliseconds: compilations on a machine that is busy
+QUICK = {
+    "functions": "#functions?method=Laplace&chains=1&budget=0.05",
+    "boundaries": "#boundaries?method=Laplace&chains=1&budget=0.05",
+    "samplers": "#samplers?steps=50",
+    "variational": "#variational?example=coin",
+    "active": "#active?method=Laplace&budget=0.05",
+}
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    program = find_browser()
+    if program is None:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as started:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        browser = started.chromium.launch(executable_path=program, args=options)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def address():
+    with serving(playable=PLAYABLE, command=COMMAND, patience=60.0) as (door, _):
+        yield door.address
+
+
+@pytest.fixture
+def visitor(chromium):
+    """Opens pages, and in the end asks whether the console was quiet."""
+    contexts, said = [], []
+
+    def visit(address, *, width=1280, height=800, scheme="light"):
+        context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(address)
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert said == []
+
+
+def finish(page):
+    """Until what was asked for is computed."""
+    page.locator("#status", has_text="done in").wait_for()
+    page.locator("body[data-running='0']").wait_for()
+    assert page.locator("#error").is_hidden(), page.inner_text("#error")
+
+
+def again(page, act):
+    """Do something that asks for another run, and wait for its end."""
+    with asking(page):
+        act()
+    finish(page)
+
+
+@contextlib.contextmanager
+def asking(page):
+    """Until the page has asked the server for a run."""
+    before = int(page.get_attribute("body", "data-asked") or 0)
+    yield
+    for _ in range(600):
+        if int(page.get_attribute("body", "data-asked") or 0) > before:
+            return
+        page.wait_for_timeout(20)
+    raise AssertionError("the page did not ask for a run")
+
+
+def link_of(page):
+    return unquote(urlsplit(page.url).fragment)
+
+
+def points_in(page):
+    found = re.search(r"points=([^&]*)", link_of(page))
+    return [[float(x) for x in each.split(",")] for each in found[1].split(";") if each] if found else None
+
+
+def spot(canvas, across, down):
+    box = canvas.bounding_box()
+    return box["x"] + across * box["width"], box["y"] + down * box["height"]
+
+
+def test_a_question_is_answered_and_the_table_has_what_python_gives(address, visitor, tmp_path):
+    page = visitor(address + QUICK["functions"])
+    finish(page)
+    assert "y at x = 7" in page.inner_text("#reading")
+    assert "epistemic" in page.inner_text("#reading")
+    page.click("#numbers summary")
+    cells = page.locator("#numbers td").evaluate_all("cells => cells.map((cell) => cell.dataset.value)")
+    shown = [json.loads(cell) for cell in cells]
+    page.click("#python")
+    page.locator("#code[open]").wait_for()
+    page.locator("#code-says", has_text="Copied").wait_for()
+    text = page.inner_text("#code-text")
+    assert page.evaluate("navigator.clipboard.readText()").strip() == text.strip()
+    (tmp_path / "copied.py").write_text(text)
+    numbers = runpy.run_path(str(tmp_path / "copied.py"))["numbers"]
+    assert len(shown) == len(numbers) > 0
+    for mine, theirs in zip(shown, numbers.values(), strict=True):
+        assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-6)
+
+
+def test_points_are_added_moved_and_removed_by_mouse(address, visitor):
+    page = visitor(address + QUICK["functions"])
+    finish(page)
+    canvas = page.locator("#picture canvas").first
+    again(page, lambda: page.mouse.click(*spot(canvas, 0.3, 0.2)))
+    added = points_in(page)
+    assert len(added) == 11
+    assert "data=own" in link_of(page)
+    page.wait_for_timeout(600)
+    x, y = spot(canvas, 0.3, 0.2)
+    box = canvas.bounding_box()
+
+    def drag():
+        place = page.evaluate(SHOWN, [added[-1], 0])
+        page.mouse.move(box["x"] + place[0], box["y"] + place[1])
+        page.mouse.down()
+        page.mouse.move(x + 40, y + 60, steps=5)
+        page.mouse.up()
+
+    again(page, drag)
+    moved = points_in(page)
+    assert moved[:-1] == added[:-1]
+    assert moved[-1][0] > added[-1][0]
+    assert moved[-1][1] < added[-1][1]
+    page.wait_for_timeout(600)
+    place = page.evaluate(SHOWN, [moved[-1], 0])
+    again(page, lambda: page.mouse.dblclick(box["x"] + place[0], box["y"] + place[1]))
+    assert points_in(page) == added[:-1]
+
+
+SHOWN = """([[x, y], which]) => {
+  const canvas = document.querySelectorAll("#picture canvas")[which];
+  const view = JSON.parse(canvas.dataset.view);
+  return [view.left + (x - view.x[0]) / (view.x[1] - view.x[0]) * (view.right - view.left),
+          view.bottom - (y - view.y[0]) / (view.y[1] - view.y[0]) * (view.bottom - view.top)];
+}"""
+
+
+def test_points_are_added_moved_and_removed_by_keyboard_and_said_aloud(address, visitor):
+    page = visitor(address + QUICK["functions"])
+    finish(page)
+    page.locator("#picture canvas").first.focus()
+    page.keyboard.press("ArrowUp")
+    again(page, lambda: page.keyboard.press("Enter"))
+    added = points_in(page)
+    assert len(added) == 11
+    again(page, lambda: (page.keyboard.press("p"), page.keyboard.press("ArrowRight")))
+    assert points_in(page)[-1][0] > added[-1][0]
+    page.keyboard.press("n")
+    assert "Point 1 of 11" in page.inner_text("#announce")
+    again(page, lambda: page.keyboard.press("Delete"))
+    assert points_in(page)[:9] == added[1:10]
+
+
+def test_a_drag_waits_for_nobody_and_has_time_for_sixty_frames_a_second(address, visitor):
+    page = visitor(address + QUICK["functions"])
+    finish(page)
+    asked = page.get_attribute("body", "data-asked")
+    told = page.context.new_cdp_session(page)
+    told.send("Performance.enable", {"timeDomain": "threadTicks"})  # of a core, whatever else the machine does
+    before = _seconds(told)
+    said = page.evaluate(DRAG, page.evaluate(SHOWN, [[7.0, 0.0], 0])[0])
+    spent = _seconds(told) - before
+    assert said > 30  # answers, from what is at hand
+    assert page.get_attribute("body", "data-asked") == asked  # and none from the server
+    assert 0 < spent / 90 < 1 / 60
+
+
+DRAG = """async (x) => {
+  const canvas = document.querySelector("#picture canvas"), box = canvas.getBoundingClientRect();
+  const move = (kind, dx) => canvas.dispatchEvent(new PointerEvent(kind, {clientX: box.left + x + dx,
+    clientY: box.top + 20, pointerId: 1, bubbles: true, pointerType: "mouse"}));
+  canvas.setPointerCapture = () => {};
+  move("pointerdown", 0);
+  const said = new Set();
+  for (let k = 1; k <= 90; k++) {
+    move("pointermove", k);
+    await new Promise(requestAnimationFrame);
+    said.add(document.querySelector("#reading").textContent);
+  }
+  return said.size;
+}"""
+
+
+def _seconds(told):
+    metrics = {each["name"]: each["value"] for each in told.send("Performance.getMetrics")["metrics"]}
+    return metrics["TaskDuration"]
+
+
+def test_a_small_table_is_read_and_a_bad_one_is_refused_in_a_sentence(address, visitor):
+    page = visitor(address + QUICK["functions"])
+    finish(page)
+    table = {"name": "mine.csv", "mimeType": "text/csv", "buffer": b"x,y\n1,2\n2,3.5\n4,7\n"}
+    again(page, lambda: page.set_input_files("#csv", table))
+    assert points_in(page) == [[1, 2], [2, 3.5], [4, 7]]
+    page.set_input_files("#csv", {**table, "buffer": b"x,y\n1,2\n2,three\n"})
+    page.locator("#error", has_text="Row 2").wait_for()
+    assert points_in(page) == [[1, 2], [2, 3.5], [4, 7]]
+
+
+def test_two_methods_stand_side_by_side_and_a_link_brings_them_back(address, visitor):
+    page = visitor(address + QUICK["functions"] + "&b.method=MAP")
+    finish(page)
+    assert page.locator("#picture figure b", has_text="Laplace").count() == 1
+    assert page.locator("#picture figure b", has_text="MAP").count() == 1
+    assert page.locator("#reading > div").count() == 2
+    page.uncheck("#compare")
+    assert "b.method" not in link_of(page)
+    page.check("#compare")
+    assert "b.method" in link_of(page)
+    other = visitor(page.url)
+    assert other.is_checked("#compare")
+    assert other.input_value("#set-a-method") == "Laplace"
+
+
+def test_a_run_is_cancelled_and_the_next_one_works(address, visitor):
+    page = visitor(address + "#samplers?sampler=NUTS&steps=5000")
+    page.locator("#status", has_text="step").wait_for()
+    page.click("#cancel")
+    page.locator("#status", has_text="Cancelled").wait_for()
+    page.goto(address + QUICK["variational"])
+    finish(page)
+
+
+def test_samplers_move_and_say_whether_to_trust_them(address, visitor):
+    page = visitor(address + QUICK["samplers"])
+    finish(page)
+    said = page.inner_text("#reading")
+    assert "R-hat" in said
+    assert "effective draws per gradient" in said
+    assert "200 draws" in page.locator("#picture .unseen").first.text_content()
+    again(page, lambda: page.select_option("#set-a-sampler", "NUTS"))
+    assert "sampler=NUTS" in link_of(page)
+    seen = page.locator("#picture canvas").first.screenshot()
+    page.wait_for_timeout(500)
+    assert page.locator("#picture canvas").first.screenshot() != seen  # moves are shown
+    page.uncheck("#moving")
+    page.wait_for_timeout(300)
+    seen = page.locator("#picture canvas").first.screenshot()
+    page.wait_for_timeout(500)
+    assert page.locator("#picture canvas").first.screenshot() == seen
+
+
+def test_points_have_classes_and_beliefs_are_read_under_the_pointer(address, visitor):
+    page = visitor(address + QUICK["boundaries"])
+    finish(page)
+    canvas = page.locator("#picture canvas").nth(1)
+    page.click("text=Class 1")
+    again(page, lambda: page.mouse.click(*spot(canvas, 0.2, 0.2)))
+    assert points_in(page)[-1][2] == 1
+    page.mouse.move(*spot(canvas, 0.7, 0.7))
+    page.wait_for_timeout(100)
+    here = page.inner_text("#reading")
+    page.mouse.move(*spot(canvas, 0.3, 0.3))
+    page.wait_for_timeout(100)
+    assert page.inner_text("#reading") != here
+    assert "mutual information" in here.lower()
+
+
+def test_a_coin_is_flipped_and_taken_back_flip_by_flip(address, visitor):
+    page = visitor(address + QUICK["variational"])
+    finish(page)
+    num = page.locator(".flips b").count()
+    again(page, lambda: page.click("text='Heads'"))
+    assert page.locator(".flips b").count() == num + 1
+    belief = page.inner_text("#reading strong >> nth=0")
+    page.click("[aria-label='One state back']")
+    assert page.locator(".flips b").count() == num
+    assert page.inner_text("#reading strong >> nth=0") != belief
+
+
+def test_bald_chooses_and_a_person_chooses(address, visitor):
+    page = visitor(address + QUICK["active"])
+    finish(page)
+    again(page, lambda: page.click("text=Let BALD choose"))
+    again(
+        page,
+        lambda: (page.locator("#picture canvas").first.focus(), page.keyboard.press("n"), page.keyboard.press("Enter")),
+    )
+    assert len(re.search(r"chosen=([^&]*)", link_of(page))[1].split(",")) == 2
+    assert "Accuracy" in page.inner_text("#reading")
+
+
+def test_a_digit_is_drawn_encoded_and_completed(address, visitor, data_dir):
+    del data_dir  # the digits of the server come from there
+    page = visitor(address + "#latent?budget=0.05")
+    finish(page)
+    again(page, lambda: page.mouse.click(*spot(page.locator("#picture canvas").first, 0.3, 0.3)))
+    assert "z=" in link_of(page)
+    pad = page.locator("canvas.pixel").first
+
+    def stroke(*places):
+        page.mouse.move(*spot(pad, *places[0]))
+        page.mouse.down()
+        for place in places[1:]:
+            page.mouse.move(*spot(pad, *place), steps=5)
+        page.mouse.up()
+
+    again(page, lambda: stroke((0.5, 0.2), (0.5, 0.8)))
+    assert "task=encode" in link_of(page)
+    assert "Its code is known to" in page.inner_text("#reading")
+    page.click("button:has-text('Erase a part')")
+    again(page, lambda: stroke((0.2, 0.7), (0.8, 0.7)))
+    assert "task=complete" in link_of(page)
+    assert page.locator("canvas[aria-label^=Completion]").count() == 8
+
+
+@pytest.mark.parametrize("lab", sorted(QUICK))
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_cut_off_on_a_phone(address, visitor, lab, scheme):
+    page = visitor(address + QUICK[lab], width=390, height=844, scheme=scheme)
+    finish(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.evaluate("document.documentElement.dataset.theme") == scheme
+    assert page.locator("#picture canvas").evaluate_all(
+        "all => all.every((one) => one.getBoundingClientRect().right <= 390)"
+    )
+    page.click("#theme")
+    assert page.evaluate("document.documentElement.dataset.theme") != scheme
+
+
+def test_the_picture_is_saved(address, visitor):
+    page = visitor(address + QUICK["variational"])
+    finish(page)
+    with page.expect_download() as download:
+        page.click("#save")
+    content = Path(download.value.path()).read_bytes()
+    assert content.startswith(b"\x89PNG")
+    assert len(content) > 10_000
+
+
+def test_a_lost_server_is_said(chromium):
+    with serving(playable=PLAYABLE, command=COMMAND) as (door, _):
+        page = chromium.new_page()
+        page.goto(door.address + QUICK["variational"])
+        page.locator("#connection[data-state=ready]").wait_for(timeout=PATIENCE)
+    page.locator("#banner", has_text="lost").wait_for(timeout=PATIENCE)
+    page.close()
+
+
+def test_a_recording_runs_without_a_server(tmp_path, visitor):
+    runs = [("variational", {"example": "coin"}), ("variational", {"example": "coin", "heads": 5.0})]
+    with recorded(tmp_path, runs) as site:
+        page = visitor(site)
+        page.locator("#status", has_text="recorded").wait_for()
+        before = page.inner_text("#reading")
+        assert page.locator("#set-a-heads").is_enabled()
+        assert page.locator("#set-a-tails").is_disabled()
+        with asking(page):
+            page.locator("#set-a-heads").fill("150")
+        page.locator("#status", has_text="recorded").wait_for()
+        assert page.inner_text("#reading") != before
+        page.click("#python")
+        page.locator("#code-text", has_text="import marginax").wait_for()
+
+
+def test_a_recording_shows_side_by_side_only_what_was_recorded(tmp_path, visitor):
+    walk = {"sampler": "MetropolisHastings", "steps": 25}
+    runs = [
+        ("samplers", {"steps": 25}),
+        ("samplers", walk),
+        ("samplers", {**walk, "sampler": "MALA", "target": "ring"}),
+    ]
+    with recorded(tmp_path, runs) as site:
+        page = visitor(site + "#samplers?b.sampler=MALA")
+        page.locator("#status", has_text="Metropolis-Hastings: recorded").wait_for()
+        said = page.locator("#reading h2").all_inner_texts()
+        assert [words.split(":")[0] for words in said] == ["HMC"] * 3 + ["Metropolis-Hastings"] * 3
+        assert "densities" in page.locator("#reading > div:nth-child(5)").inner_text()
+        with asking(page):
+            page.select_option("#set-a-target", "ring")
+        page.locator("#status", has_text="recorded").wait_for()
+        assert page.locator("#compare").is_disabled()
+        assert page.locator("#picture figure b", has_text="MALA").count() == 1
+
+
+def test_the_site_has_the_page_beside_its_recording(tmp_path, visitor):
+    docs = PAGE.parents[3] / "docs"
+    runpy.run_path(str(docs / "recorded_playground.py"))["on_post_build"](config={"site_dir": str(tmp_path)})
+    (tmp_path / "assets" / "playground.json").write_bytes((docs / "assets" / "playground.json").read_bytes())
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(tmp_path))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for lab in ("functions", "boundaries", "samplers", "variational"):
+            page = visitor(f"http://127.0.0.1:{server.server_port}/assets/playground/recorded.html#{lab}")
+            page.locator("#status", has_text="recorded").wait_for()
+            assert page.locator("#reading strong").count() > 0
+            assert page.locator("#about a").get_attribute("href").startswith("../../")
+        server.shutdown()
+
+
+@contextlib.contextmanager
+def recorded(folder, runs):
+    """The page beside a recording, and a server that knows files only."""
+    (folder / "page").mkdir()
+    for path in PAGE.iterdir():
+        (folder / "page" / path.name).write_bytes(path.read_bytes())
+    (folder / "index.html").write_bytes((PAGE / "index.html").read_bytes())
+    (folder / "page" / "recording.json").write_text(json.dumps(record(PLAYABLE, runs)))
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
