@@ -65,7 +65,8 @@ def _judged(posterior: Any, x: np.ndarray, y: np.ndarray, num_passes: int) -> di
         params = jax.tree.map(lambda leaf: leaf[:, None], posterior.params)
         scaled = mx.posterior.Draws(model=posterior.model, params=params, spec=posterior.spec)
         passes = posterior.predict(x, num_samples=num_passes)
-    for name, prediction in zip(AVERAGES, (scaled.predict(x), passes), strict=True):
+    predictions: list[Any] = [scaled.predict(x), passes]
+    for name, prediction in zip(AVERAGES, predictions, strict=True):
         if prediction is not None:
             wrong = np.flatnonzero(prediction.labels != y)
             found[name] = {"wrong": wrong.tolist(), "nll": (-prediction.log_prob(y)).tolist()}

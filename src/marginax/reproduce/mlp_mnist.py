@@ -46,7 +46,7 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
         x, y = mx.data.load_mnist(name)
         digits[part] = (x[:num].reshape(num, -1), y[:num])
     descent = mx.infer.SGD(settings["learning_rate"], momentum=0.0, schedule=mx.infer.Constant())
-    curves, seconds, wrong, first = [], 0.0, [], None
+    curves, seconds, wrong, first, size = [], 0.0, [], None, 0
     for start in range(settings["num_starts"]):
         net = mx.nets.MLP(784, settings["hidden"], 10, activation=jax.nn.sigmoid, key=start)
         model, posterior = mx.Model(net, mx.likelihoods.Categorical()), None
@@ -64,9 +64,9 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
         curves.append(curve)
         wrong.append(np.isin(np.arange(settings["num_test"]), found["test"]["wrong"]))
         first = posterior if first is None else first
+        size = sum(leaf.size for leaf in jax.tree.leaves(model.initial(0).network))
     share = 100 * np.mean(wrong, axis=0)
     last = np.mean(curves, axis=0)[-1]
-    size = sum(leaf.size for leaf in jax.tree.leaves(model.initial(0).network))
     rows = [
         Row("weights and biases", float(size), published=13_002.0, source=_SOURCE, lower_is_better=False),
         Row("training digits: cost, nats", float(last[1]), seconds=seconds),

@@ -102,7 +102,7 @@ def inner_of(settings: Settings) -> AbstractMethod:
 
 def method_of(settings: Settings) -> FixedStep:
     """The sampler with its step size."""
-    return FixedStep(inner_of(settings), step_size=settings["step_size"], num_samples=settings["steps"])
+    return FixedStep(inner=inner_of(settings), step_size=settings["step_size"], num_samples=settings["steps"])
 
 
 def run(settings: Settings, stage: Stage) -> Numbers:
