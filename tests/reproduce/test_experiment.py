@@ -83,10 +83,14 @@ def test_verdicts_allow_two_standard_errors(ours, lower_is_better, verdict):
 
 
 def test_tables_have_what_was_published_beside():
-    header, lines = Record("it", "small", (Row("error", 1.234567, 0.1, 2.0, "a book"), Row("rest", 3.0)), {}).table()
+    rows = (Row("error", 1.234567, 0.1, 2.0, "a book"), Row("rest", 3.0), Row("error again", 1.0, None, 2.5, "a paper"))
+    record = Record("it", "small", rows, {}, ("a remark",))
+    header, lines = record.table()
     assert len(header) == len(lines[0]) == len(lines[1])
-    assert lines[0][:4] == ["error", "1.235", "0.1", "2 (a book)"]
+    assert lines[0][:4] == ["error", "1.235", "0.1", "2 (1)"]
     assert lines[1][2:4] == ["", ""]
+    assert lines[2][3] == "2.5 (2)"
+    assert record.notes == ["(1) a book", "(2) a paper", "a remark"]
 
 
 def test_unknown_names_and_budgets_are_named(tmp_path):

@@ -76,7 +76,7 @@ def _one(output: Output, name: str, budget: str, folder: Path, *, show: bool) ->
     if show:
         paths["page"] = _open({folder: record}, folder / "page.html", chosen.title)
     values = {row.what: {"ours": row.ours, "published": row.published, "verdict": row.verdict} for row in record.rows}
-    caption = "\n".join(record.remarks)
+    caption = "\n".join(record.notes)
     output.result({"figures": values, **paths}, table(header, lines, title=chosen.title, caption=caption))
     if not (output.json or output.quiet):
         typer.echo("\n".join(f"{kind:<8} {path}" for kind, path in paths.items()))

@@ -126,19 +126,29 @@ class Record:
         return json.dumps(tree, indent=1, allow_nan=False) + "\n"
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Header and lines, for people."""
-        header = ["", "ours", "+-", "published", "", "seconds"]
+        """Header and lines, for people; where a figure was published is said by a number, that of its source."""
+        header, sources = ["", "ours", "+-", "published", "", "seconds"], self.sources
         return header, [
             [
                 row.what,
                 f"{row.ours:.4g}",
                 "" if row.standard_error is None else f"{row.standard_error:.2g}",
-                "" if row.published is None else f"{row.published:g} ({row.source})",
+                "" if row.published is None else f"{row.published:g} ({sources.index(row.source) + 1})",
                 row.verdict,
                 f"{row.seconds:.0f}",
             ]
             for row in self.rows
         ]
+
+    @property
+    def sources(self) -> list[str]:
+        """Where the published figures are from."""
+        return list(dict.fromkeys(row.source for row in self.rows if row.published is not None))
+
+    @property
+    def notes(self) -> list[str]:
+        """What stands below the table: numbered sources, and remarks."""
+        return [*(f"({i}) {source}" for i, source in enumerate(self.sources, start=1)), *self.remarks]
 
 
 @dataclass(frozen=True)

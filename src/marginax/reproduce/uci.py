@@ -216,16 +216,16 @@ def _picture(drawing: Any, found: Mapping[str, Mapping[str, list[dict[str, float
     """For each table, the negative log-likelihoods of all methods, and lines where published ones are."""
     figure = drawing.Figure(figsize=(2.6 * min(4, len(found)), 3 * -(-len(found) // 4)), layout="constrained")
     axes = np.ravel(figure.subplots(-(-len(found) // 4), min(4, len(found)), squeeze=False))
-    styles = ("-", "--", ":", "-.")
-    for ax, (name, methods) in zip(axes, found.items(), strict=False):
-        for place, each in enumerate(methods.values()):
+    styles, names = ("-", "--", ":", "-."), [name for name in _METHODS if any(name in each for each in found.values())]
+    for ax, (table, methods) in zip(axes, found.items(), strict=False):
+        for name, each in methods.items():
             values = np.array([split["nll"] for split in each])
             error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
-            ax.errorbar(values.mean(), place, xerr=2 * error, fmt="o", ms=4, capsize=2, color="C0")
+            ax.errorbar(values.mean(), names.index(name), xerr=2 * error, fmt="o", ms=4, capsize=2, color="C0")
         for (source, figures), style in zip(PUBLISHED.items(), styles, strict=True):
-            ax.axvline(figures[name][1], color="0.5", lw=1, ls=style, label=source)
-        ax.set(title=name, yticks=range(len(methods)), yticklabels=list(methods), xlabel="nats per row, test")
-        ax.invert_yaxis()
+            ax.axvline(figures[table][1], color="0.5", lw=1, ls=style, label=source)
+        ax.set(title=table, yticks=range(len(names)), yticklabels=names, xlabel="nats per row, test")
+        ax.set_ylim(len(names) - 0.5, -0.5)
         ax.label_outer(remove_inner_ticks=False)
         ax.xaxis.set_tick_params(labelbottom=True)
     for ax in axes[len(found) :]:
