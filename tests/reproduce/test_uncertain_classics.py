@@ -116,12 +116,11 @@ def test_one_temperature_mends_a_convnet_that_is_too_sure(tmp_path, data_dir):
 
 
 @pytest.mark.slow
-def test_several_chains_are_worth_it_where_one_has_one_mode(tmp_path, data_dir):
+def test_several_chains_are_worth_it_where_one_sees_little(tmp_path, data_dir):
     rows = small("combined", tmp_path)
-    for name in ("MAP", "MC dropout"):
+    for name in ("VI", "warm restarts"):
         gain = rows[f"{name}, gained by 4 chains: nats per digit"]
-        assert gain.ours > 4 * gain.standard_error
-    points = rows["MAP: nats per digit"].ours
-    for name in ("VI", "Laplace", "SGLD", "warm restarts", "MCLMC"):
-        assert rows[f"{name} x 4: nats per digit"].ours < points - 0.05
-    assert rows["MCLMC x 4: AUROC of garments by entropy"].ours > rows["MAP: AUROC of garments by entropy"].ours
+        assert gain.ours > 2 * gain.standard_error
+    same = rows["MCLMC, gained by 4 chains: nats per digit"]  # each chain has seen the posterior
+    assert abs(same.ours) < 0.01 + 2 * same.standard_error
+    assert rows["MCLMC x 4: AUROC of garments by entropy"].ours > rows["MAP: AUROC of garments by entropy"].ours + 0.05

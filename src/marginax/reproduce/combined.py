@@ -176,7 +176,7 @@ def _picture(drawing: Any, curves: dict[str, list[float]], num_chains: int) -> A
 
 
 _LESSON = (
-    "Methods are not rivals: one says what is possible around a mode, an ensemble brings several modes, and "
-    "both together are a mixture."
+    "Methods are not rivals: what sees the surroundings of one mode gains by several starts, and a chain that "
+    "has seen the posterior has nothing to gain."
 )
 EXPERIMENT = Experiment("combined", "Every method alone, and as an ensemble", SETTINGS, run, _LESSON)
