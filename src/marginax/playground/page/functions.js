@@ -136,7 +136,8 @@ export class FunctionsView {
     this.points().forEach(([x, y]) => plot.mark(x, y, colour("ink"), 4.6));
     this.panels[slot]?.editor.paint();
     const { left, right, bottom } = plot.box;
-    if (!this.app.edited && !this.app.recorded) plot.text("click to add a point, drag to move it, drag the line to ask", right - 8, bottom - 12, colour("soft"), "right", 12.5);
+    const hint = right - left > 420 ? "click to add a point, drag to move it, drag the line to ask" : "tap to add a point, drag to move it";
+    if (!this.app.edited && !this.app.recorded) plot.text(hint, right - 8, bottom - 12, colour("soft"), "right", 12.5);
     if (!data && !this.points().length) plot.text("Computing the first draws …", (left + right) / 2, (plot.box.top + bottom) / 2, colour("soft"), "center", 14);
   }
 
