@@ -96,7 +96,9 @@ def test_copied_text_gives_the_same_numbers_and_frames_have_what_is_promised(lab
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("lab", "given"), TEN, ids=lambda value: str(value)[:40])
-def test_copied_text_of_ten_states_gives_the_same_numbers(lab, given):
+def test_copied_text_of_ten_states_gives_the_same_numbers(lab, given, request):
+    if given.get("data") == "co2":
+        request.getfixturevalue("data_dir")
     check_run(lab, given)
 
 

@@ -81,7 +81,8 @@ def method_of(name: str, *, budget: float = 1.0, temperature: float = 1.0) -> Ab
         budget: a factor of all numbers of steps.
         temperature: of the posterior, for methods that have one.
 
-    >>> method_of("HMC", budget=0.1)
-    HMC(num_warmup=30, num_samples=20, max_leapfrog=64, metric=DiagonalMetric())
+    >>> method = method_of("HMC", budget=0.1)
+    >>> method.num_warmup, method.num_samples
+    (30, 20)
     """
     return _MAKE[name](lambda steps: max(4, round(steps * budget)), temperature)
