@@ -29,11 +29,16 @@ def test_every_classic_has_a_lesson_and_a_picture():
         assert re.search(rf"`marginax reproduce {name} --budget (small|full)`", pictures), f"{name} has no record"
 
 
-def test_figures_that_are_not_reached_are_named(tmp_path):
+def test_figures_that_are_not_reached_are_named():
     rows = [{"what": what, "verdict": verdict} for what, verdict in (("a", "matched"), ("b", "not reached"), ("c", ""))]
-    found = reproductions.standing([("x-small", {"name": "x", "budget": "small", "rows": rows})])
-    assert "| x | small |  | 1 | 1: b |" in found
-    assert "| y |" not in reproductions.standing([("y-small", {"name": "y", "budget": "small", "rows": rows[2:]})])
+    full = ("x-full", {"name": "x", "budget": "full", "rows": rows})
+    without = ("y-full", {"name": "y", "budget": "full", "rows": rows[2:]})
+    small = ("x-small", {"name": "x", "budget": "small", "rows": rows})
+    found = reproductions.standing([full, without, small])
+    assert "| x | full |  | 1 | 1: b |" in found
+    assert "| y |" not in found
+    assert "| small |" not in found
+    assert "nothing is claimed" in reproductions.standing([small])
 
 
 def test_figures_are_those_of_the_records():

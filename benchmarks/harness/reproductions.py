@@ -49,16 +49,23 @@ def pictures(folder: Path = FOLDER) -> str:
 
 
 def standing(records: list[tuple[str, dict[str, Any]]]) -> str:
-    """Of each record with published figures, how many are better, matched, not reached, and which are not."""
+    """Of each record with published figures, how many are better, matched, not reached, and which are not.
+
+    Small budgets stand beside what was published for orientation, and are left out.
+    """
     lines = ["| | budget | better | matched | not reached |", "|---|---|---|---|---|"]
     for _, record in records:
+        if record["budget"] == "small":
+            continue
         rows = {word: [row["what"] for row in record["rows"] if row["verdict"] == word] for word in VERDICTS}
         if any(rows.values()):
             counts = [str(len(rows[word]) or "") for word in VERDICTS]
             if rows["not reached"]:
                 counts[-1] += ": " + "; ".join(rows["not reached"])
             lines.append(f"| {record['name']} | {record['budget']} | {' | '.join(counts)} |")
-    return "\n".join([*lines, "", "Why a figure is not reached is said below its table, as far as we know.", ""])
+    if len(lines) == 2:
+        return "No record of a full budget is kept yet, so nothing is claimed to be reached.\n"
+    return "\n".join([*lines, "", "Small budgets are left out.", ""])
 
 
 def _records(folder: Path) -> list[tuple[str, dict[str, Any]]]:

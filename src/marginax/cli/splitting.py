@@ -44,15 +44,28 @@ def split(table: Table, by: str | None, *, fraction: float, seed: int) -> Split:
         column = _column(table, name)
         found = latest(column, fraction) if kind == "time" else groups(column, fraction, seed)
     found = Split(found.held_out & y.notna().to_numpy(), found.words)
+    if table.y.ndim == 2 and by is None:
+        found = Split(found.held_out & ~_has_label_of_no_other(table.y, found.held_out), found.words)
     if not found.held_out.any():
         raise ValueError(
             f"--test-fraction {fraction:g} of {len(found.held_out)} rows leaves none to judge by: choose a larger one"
         )
-    unseen = set(y[found.held_out]) - set(y[~found.held_out]) if table.task == "classification" else set()
+    unseen = _labels(table.y[found.held_out]) - _labels(table.y[~found.held_out])
+    unseen = unseen if table.task == "classification" else set()
     if unseen:
         few = ", ".join(sorted(map(repr, unseen))[:5])
         raise ValueError(f"--split-by {by} holds out all rows of class {few}: choose another --test-fraction or column")
     return found
+
+
+def _labels(y: Frame) -> set[Any]:
+    """All labels of a column, or of several."""
+    return set(y.to_numpy()[y.notna().to_numpy()].tolist())
+
+
+def _has_label_of_no_other(answers: Frame, held_out: np.ndarray) -> np.ndarray:
+    """Rows to which somebody gave a label that no row outside those held out has."""
+    return answers.isin(list(_labels(answers[held_out]) - _labels(answers[~held_out]))).any(axis=1).to_numpy()
 
 
 def at_random(y: Frame, *, task: str, fraction: float, seed: int) -> np.ndarray:

@@ -13,10 +13,12 @@ import math
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from marginax.curvature.batch import AbstractBatchCurvature, OuterProducts, Point, SecondDerivative
 from marginax.curvature.hooks import Columns
+from marginax.data.missing import MISSING
 from marginax.files import register
 from marginax.model import Model, Params
 
@@ -93,6 +95,8 @@ class MonteCarloFisher(AbstractFisher):
         def draw(output: Array, y: Array, key: PRNGKeyArray) -> Array:
             targets = model.likelihood.observed(output, params.likelihood).sample(key, (self.num_targets,))
             targets = targets.reshape(self.num_targets, *y.shape)
+            if model.likelihood.takes_missing:  # what was not asked says nothing
+                targets = jnp.where(y == MISSING, MISSING, targets)
             scores = jax.vmap(lambda target: _score(model, params, output, target))(targets)
             return scores.T / math.sqrt(self.num_targets)
 
@@ -119,4 +123,9 @@ class Hessian(AbstractKind):
 
 
 def _score(model: Model, params: Params, output: Array, y: Array) -> Float[Array, " k"]:
-    return jax.grad(lambda f: model.likelihood.log_prob(f[None], y[None], params.likelihood)[0])(output)
+    """Gradient of the log probability; zero where a row has a term but no label."""
+    likelihood = model.likelihood
+    score = jax.grad(lambda f: likelihood.log_prob(f[None], y[None], params.likelihood)[0])(output)
+    if likelihood.takes_missing and not likelihood.is_density:
+        score = jnp.where(jnp.all(y == MISSING), 0.0, score)
+    return score

@@ -57,7 +57,8 @@ def labels_in(frame: Frame, names: Sequence[str]) -> Frame:
     >>> labels_in(pd.DataFrame({"a": [True, False], "b": ["True", None]}), ["a", "b"]).to_numpy().tolist()
     [['True', 'True'], ['False', None]]
     """
-    found = require("pandas").DataFrame({name: _labels(frame[name]) for name in names}, dtype=object)
+    columns = {name: _labels(frame[name]) for name in names}
+    found = require("pandas").DataFrame(columns, dtype=object, index=frame.index)
     values = found.to_numpy()[found.notna().to_numpy()]
     return found.astype(np.float64) if len(values) and all(isinstance(value, int) for value in values) else found
 

@@ -25,7 +25,8 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         hidden: as in `BayesianRegressor`.
         activation: as in `BayesianRegressor`.
         likelihood: from `mx.likelihoods`; by default Categorical; Bernoulli for two classes. With `Annotators(...)`, y
-            has a column for each annotator, with gaps; with `EntropyRegularised(...)` y may have gaps.
+            has a column for each annotator, with gaps; with `EntropyRegularised(...)` or `ConsistencyRegularised(...)`
+            y may have gaps. A gap is None or NaN.
         prior: as in `BayesianRegressor`.
         class_weight: what the rows of each class count: "balanced" (classes count alike, however many rows they have),
             a dict such as {"rare": 10, "common": 1}, or None for 1.
@@ -131,6 +132,8 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
     def _check_gaps(self, y: Any, likelihood: AbstractLikelihood) -> np.ndarray:
         """Labels of which some are missing, of each row by several annotators or by one."""
         given, labels = labels_with_gaps(y)
+        assert_all_finite(labels, input_name="y", estimator_name=type(self).__name__)
+        check_classification_targets(labels)
         axes, what = (2, "(n, annotators)") if likelihood.by_annotators else (1, "(n,)")
         if given.ndim != axes:
             raise ValueError(f"y must have shape {what} for {type(likelihood).__name__}, got {given.shape}")
@@ -139,6 +142,8 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         self.classes_ = np.unique(labels)
         if len(self.classes_) < 2:
             raise ValueError(f"y must hold at least 2 classes, got {len(self.classes_)}")
+        if len(self.classes_) > 2 and np.any(self.classes_ == MISSING):
+            raise ValueError(f"y must have None or NaN where a label is missing, got {MISSING}, which is a class here")
         return self.encode_answers(y)
 
     def _prepare(self, x: np.ndarray, targets: np.ndarray) -> tuple[Arrays, AbstractLikelihood, int]:

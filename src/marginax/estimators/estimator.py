@@ -158,6 +158,10 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
         check_is_fitted(self)
         table = self._table(X, fitting=False)
         model: Any = self.model_
+        if annotator is not None and not model.likelihood.by_annotators:
+            raise TypeError(
+                "annotator must be None: only with likelihood=mx.likelihoods.Annotators(...) has it a meaning"
+            )
         if not model.likelihood.may_be_wrong:
             return self._predict_table(table)
         who = None if annotator is None else np.broadcast_to(np.asarray(annotator), (len(table),))

@@ -186,7 +186,7 @@ class Setting:
 
     def _number(self, value: Any) -> float | int:
         whole = self.kind == "integer"
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
             raise self._error("a number", value)
         if whole and value != int(value):
             raise self._error("a whole number", value)

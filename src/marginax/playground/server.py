@@ -176,7 +176,7 @@ class Session:
     def __init__(self, websocket: WebSocket, slots: Mapping[str, Slot], playable: Mapping[str, Playable]):
         self._websocket, self._slots, self._playable = websocket, slots, playable
         self._waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._room = asyncio.Event()
+        self._room, self._gone = asyncio.Event(), False
         self._room.set()
 
     async def serve(self, version: str) -> None:
@@ -185,8 +185,10 @@ class Session:
         writer = asyncio.create_task(self._write())
         try:
             while True:
-                await self._room.wait()
-                await self._hear(await self._websocket.receive())
+                event = await self._websocket.receive()
+                if event["type"] == "websocket.receive":
+                    await self._room.wait()
+                await self._hear(event)
         except (WebSocketDisconnect, RuntimeError):  # the second where the connection broke while something was sent
             pass
         finally:
@@ -196,6 +198,8 @@ class Session:
 
     def tell(self, message: dict[str, Any]) -> None:
         """Send this in its turn."""
+        if self._gone:
+            return
         self._waiting.put_nowait(message)
         if self._waiting.qsize() >= _MAX_WAITING:
             self._room.clear()
@@ -206,11 +210,15 @@ class Session:
         self.tell(message)
 
     async def _write(self) -> None:
-        while True:
-            message = await self._waiting.get()
-            await self._websocket.send_text(json.dumps(message, separators=(",", ":")))
-            if self._waiting.qsize() < _MAX_WAITING:
-                self._room.set()
+        try:
+            while True:
+                message = await self._waiting.get()
+                await self._websocket.send_text(json.dumps(message, separators=(",", ":")))
+                if self._waiting.qsize() < _MAX_WAITING:
+                    self._room.set()
+        finally:  # the page has gone: nobody waits for it
+            self._gone = True
+            self._room.set()
 
     async def _hear(self, event: Message) -> None:
         if event["type"] == "websocket.disconnect":

@@ -48,7 +48,7 @@ def server_of(app: Any) -> Any:
         access_log=False,  # addresses have the token
         ws="websockets-sansio",
         ws_max_size=MAX_MESSAGE_BYTES,
-        limit_concurrency=64,
+        limit_concurrency=1000,  # connections that say nothing are not closed, and keep nobody out
         timeout_keep_alive=5,
         timeout_graceful_shutdown=2,
         server_header=False,

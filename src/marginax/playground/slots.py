@@ -160,6 +160,8 @@ class Slot:
 
     async def _replace(self, process: asyncio.subprocess.Process) -> None:
         """The worker has gone: tell whose run it had, and have another one for who waits."""
+        if self._process is not process:  # a run that came in between has started another one
+            return
         self.num_replaced += 1
         ticket, last_of_it = self._current, self._finished + (not self._retired)
         self._retired = False

@@ -63,7 +63,7 @@ def ask(posterior: Any, x: Any, y: Any, num_samples: int | None, key: Key | None
 
 def _loop(posterior: Any, x: np.ndarray, num_samples: int | None, key: Key | None, max_bytes: int) -> DrawLoop:
     """Over draws and inputs, which give the distribution of targets as they are seen."""
-    functions = observed(posterior.functions(num_samples, key=posterior.prediction_key(key)))
+    functions = observed(posterior._predicting_functions(num_samples, key))
     return DrawLoop(functions, x, spec=posterior.data_spec(), max_bytes=max_bytes)
 
 
@@ -111,7 +111,7 @@ def predict_observed(
         return _predict_answers(posterior, x, annotator, num_samples, key, max_bytes)
     if annotator is not None:
         raise TypeError(f"annotator must be None: targets of {type(likelihood).__name__} are nobody's answers")
-    functions = observed(posterior.functions(num_samples, key=posterior.prediction_key(key)))
+    functions = observed(posterior._predicting_functions(num_samples, key))
     return functions.predict(x, spec=spec, max_bytes=max_bytes)
 
 

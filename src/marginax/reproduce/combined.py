@@ -151,7 +151,8 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
         f"{settings['size'] ** 2}-{'-'.join(map(str, hidden))}-10, {len(far)} test digits and as many garments; "
         f"posteriors that are not made of draws are averaged over {settings['num_draws']}.",
         "One chain and several are fitted apart, from different seeds: that several are better is not true by "
-        "construction. Standard errors are over pictures, and paired for what is gained.",
+        "construction. Standard errors are over pictures, and paired for what is gained; each was run once, so they "
+        "leave out how runs differ, most of all those of a single short chain.",
         "Seconds are those of the fit, compilation included; chains run side by side.",
         "Step sizes are the methods' own; nothing was tuned.",
     ]
@@ -176,7 +177,7 @@ def _picture(drawing: Any, curves: dict[str, list[float]], num_chains: int) -> A
 
 
 _LESSON = (
-    "Methods are not rivals: what sees the surroundings of one mode gains by several starts, and a chain that "
-    "has seen the posterior has nothing to gain."
+    "Methods can be combined: several chains of any of them are a mixture. What that is worth depends on what one "
+    "has seen: a chain that has seen the posterior has nothing to gain."
 )
 EXPERIMENT = Experiment("combined", "Every method alone, and as an ensemble", SETTINGS, run, _LESSON)

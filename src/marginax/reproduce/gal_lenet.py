@@ -133,7 +133,7 @@ def _picture(drawing: Any, curves: dict[str, Any]) -> Any:
 
 
 _LESSON = (
-    "Dropout at test time is an average over networks; to scale the weights is a guess at that average, and "
-    "the average itself is better or as good."
+    "Dropout at test time is an average over networks; scaled weights guess at it in one pass. How good either is, "
+    "and by which score, is a question to the data."
 )
 EXPERIMENT = Experiment("gal-lenet", "Dropout in a convnet, averaged in two ways", SETTINGS, run, _LESSON)

@@ -6,6 +6,7 @@ Single networks have one noise for all rows, as in the papers about dropout and 
 chains have a noise that depends on the row, as in that about ensembles; chains have three narrow layers.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -164,8 +165,9 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
             for method, fit in _methods(bench, name, split).items():
 
                 def measure(fit: Any = fit, x: Any = x, y: Any = y, rows: Any = (x_test, y_test)) -> dict[str, float]:
+                    began = time.perf_counter()
                     posterior = fit(x, y)
-                    return _scores(posterior, *rows) | {"seconds": bench.seconds(posterior)}
+                    return {"seconds": time.perf_counter() - began} | _scores(posterior, *rows)
 
                 scores = bench.measure(f"{name} {split} {method}", measure)
                 found.setdefault(name, {}).setdefault(method, []).append(scores)
@@ -182,7 +184,7 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
         "defaults. The width of the chains' network, that its noise depends on the row, and the defaults of MILE were "
         "chosen in earlier work by test rows of split 0 of concrete, energy, wine and yacht, which are reported here, "
         "too.",
-        "Curves are negative log-likelihoods of every split.",
+        "Seconds are those of choosing and fitting. Curves are negative log-likelihoods of every split.",
     ]
     return rows, remarks, curves, _picture(drawing, found)
 

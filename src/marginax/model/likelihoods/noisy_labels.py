@@ -85,13 +85,7 @@ class NoisyLabels(AbstractLikelihood):
 
     def __check_init__(self):
         inner = self.likelihood
-        if (
-            not isinstance(inner, AbstractLikelihood)
-            or inner.bounds
-            or inner.flattens
-            or inner.may_be_wrong
-            or not inner.is_density
-        ):
+        if not isinstance(inner, AbstractLikelihood) or inner.bounds or inner.flattens or inner.may_be_wrong:
             raise TypeError(f"likelihood must be one of classes, such as mx.likelihoods.Categorical(), got {inner!r}")
         if not inner.is_density:
             raise TypeError(f"likelihood must be one of data, without a term of its own for missing labels: {inner!r}")

@@ -151,7 +151,7 @@ class FixedStep(AbstractChain):
 
 def _num_gradients(method: Any, info: Any) -> Array:
     if isinstance(method, ParallelTempering):
-        return jnp.asarray(method.num_temperatures * method.num_leapfrog)
+        return jnp.asarray(method.num_temperatures * (method.num_leapfrog + 1))  # one to begin with
     if isinstance(method, MCLMC):
         return jnp.asarray(2)
     found = getattr(info, "num_leapfrog", None)

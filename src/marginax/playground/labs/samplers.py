@@ -18,6 +18,7 @@ from marginax.playground.protocol import Choice, Lab, Setting
 
 _STEPS_PER_STATE = 25
 _LEAST_DRAWS = 10
+_NEVER_REFUSE = ("SGLD", "SGHMC", "MCLMC")
 _MOST_MOVES = 8
 _SAMPLERS = (
     Choice("MetropolisHastings", "Metropolis-Hastings"),
@@ -42,7 +43,7 @@ LAB = Lab(
             "Decreasing steps",
             "flag",
             False,
-            "the step size falls as (1 + t / 100)^-0.55",
+            "the step size falls as (1 + t / 100)^-0.55; all draws count alike",
             when={"sampler": ("SGLD", "SGHMC")},
         ),
         Setting(
@@ -121,7 +122,8 @@ def run(settings: Settings, stage: Stage) -> Numbers:
         chunk_size=_STEPS_PER_STATE,
         progress=False,
     )
-    return numbers_of(np.asarray(posterior.params), posterior.sample_info)
+    numbers = numbers_of(np.asarray(posterior.params), posterior.sample_info)
+    return numbers if settings["sampler"] not in _NEVER_REFUSE else numbers | {"acceptance": None}
 
 
 def numbers_of(draws: np.ndarray, info: dict[str, np.ndarray]) -> Numbers:
@@ -145,6 +147,7 @@ class _Scene:
         self._truth, self._edges = target.truth, target.edges()
         self._draws = np.zeros((settings["chains"], 0, 2))
         self._gradients, self._acceptance = 0, 0.0
+        self._never_refuses = settings["sampler"] in _NEVER_REFUSE
 
     def show_map(self) -> None:
         """Before the first step."""
@@ -179,7 +182,7 @@ class _Scene:
         diagnostics = {
             "num_draws": count,
             "num_gradients": self._gradients,
-            "acceptance": self._acceptance / count if count else None,
+            "acceptance": self._acceptance / count if count and not self._never_refuses else None,
             "step_size": self._settings["step_size"],
             "mean": draws.mean((0, 1)) if count else [None, None],
             "std": draws.std((0, 1)) if count else [None, None],
@@ -219,6 +222,9 @@ def to_python(settings: Settings) -> str:
     """The text that gives the same draws."""
     target = TARGETS[settings["target"]]
     inner = expression(inner_of(settings))
+    accepted = 'float(info["acceptance"].mean(dtype=np.float64))'
+    if settings["sampler"] in _NEVER_REFUSE:
+        accepted = "None"
     return program(
         [
             "import jax.numpy as jnp",
@@ -243,7 +249,7 @@ def to_python(settings: Settings) -> str:
             '    "rhat": found.r_hat.tolist(),',
             '    "ess": found.bulk_ess.tolist(),',
             '    "num_gradients": int(info["num_gradients"].sum()),',
-            '    "acceptance": float(info["acceptance"].mean(dtype=np.float64)),',
+            f'    "acceptance": {accepted},',
             "}",
             "print(numbers)",
         ]

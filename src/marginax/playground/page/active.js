@@ -43,13 +43,24 @@ export class ActiveView {
   #anew() {
     this.history = [];
     this.who = "nobody";
-    this.left = 0;
+    this.#stop();
     this.app.change({ chosen: [] });
+  }
+
+  /** No more questions by itself. */
+  #stop() {
+    clearTimeout(this.timer);
+    this.left = 0;
   }
 
   #automatic(count) {
     this.left = count;
     this.#ask(this.data?.suggested, "bald");
+  }
+
+  #mine(index) {
+    this.#stop();
+    this.#ask(index, "you");
   }
 
   #ask(index, who) {
@@ -78,7 +89,7 @@ export class ActiveView {
         this.draw();
       }
     });
-    canvas.addEventListener("click", (event) => !this.app.recorded && this.#ask(at(nearest(event)), "you"));
+    canvas.addEventListener("click", (event) => !this.app.recorded && this.#mine(at(nearest(event))));
     canvas.addEventListener("keydown", (event) => this.#key(event));
   }
 
@@ -91,7 +102,7 @@ export class ActiveView {
       this.chosen = free[(place + free.length) % free.length];
       const [x, y] = this.data.pool[this.chosen];
       this.app.announce(`Point ${this.chosen + 1} at ${say(x, 2)}, ${say(y, 2)}; mutual information ${say(this.data.scores[this.chosen], 2)} nats.`);
-    } else if (event.key === "Enter" && !this.app.recorded) this.#ask(at(this.chosen), "you");
+    } else if (event.key === "Enter" && !this.app.recorded) this.#mine(at(this.chosen));
     else return;
     event.preventDefault();
     this.draw();
@@ -137,6 +148,9 @@ export class ActiveView {
 
   done() {
     const count = this.data.chosen.length;
+    const game = JSON.stringify({ ...this.app.settings, chosen: null });
+    if (game !== this.game) this.history = [];  // another pool, method or seed
+    this.game = game;
     this.history = this.history.filter((row) => row.count < count);
     this.history.push({ count, accuracy: this.data.accuracy, who: this.who ?? "nobody" });
     this.draw();

@@ -342,6 +342,10 @@ export class App {
 
   #follow() {
     const { lab, settings, other, given } = fromLink(location.hash, this.labs);
+    if (this.lab && location.hash === "#stage") {
+      at("stage").focus();
+      return this.#remember();
+    }
     for (const slot of ["a", "b"]) this.#cancel(slot);
     clearTimeout(this.timer);
     const moved = this.lab && this.lab !== lab;

@@ -128,6 +128,7 @@ export class LatentView {
     this.erased = new Array(SIDE * SIDE).fill(0);
     this.erasing.setAttribute("aria-pressed", "false");
     fill(this.pad.canvas, this.pixels);
+    this.app.change({ digit: [], erased: [] });
   }
 
   settingsChanged() {

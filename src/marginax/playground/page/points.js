@@ -82,7 +82,8 @@ export class PointEditor {
     return px >= left && px <= right && py >= top && py <= bottom;
   }
 
-  #bounded = (x) => Math.min(Math.max(x, this.editing.least), this.editing.most);
+  /** As links write numbers, so that a link gives the same ones. */
+  #bounded = (x) => Number(Math.min(Math.max(x, this.editing.least), this.editing.most).toPrecision(6));
 
   #down(event) {
     if (event.button !== 0) return;
@@ -110,7 +111,7 @@ export class PointEditor {
     if (this.began.kind === "point") {
       this.plot.canvas.style.cursor = "grabbing";
       this.#put(this.chosen, this.plot.atX(px), this.plot.atY(py), false);
-    } else if (this.began.kind === "line") this.editing.line.set(this.plot.atX(px), false);
+    } else if (this.began.kind === "line") this.editing.line.set(this.#bounded(this.plot.atX(px)), false);
   }
 
   #up(event) {
@@ -121,7 +122,7 @@ export class PointEditor {
     if (began.kind === "empty") {
       if (!began.moved && this.#inside(px, py)) this.#add(this.plot.atX(px), this.plot.atY(py));
     } else if (began.moved && began.kind === "point") this.#put(this.chosen, this.plot.atX(px), this.plot.atY(py), true);
-    else if (began.moved) this.editing.line.set(this.plot.atX(px), true);
+    else if (began.moved) this.editing.line.set(this.#bounded(this.plot.atX(px)), true);
     this.plot.draw();
   }
 
