@@ -6,6 +6,7 @@ import pytest
 
 from marginax.cli.splitting import groups, latest, split
 from marginax.data import Table
+from marginax.data.answer_columns import as_answer_columns, labels_in
 
 
 def _table(y, others=None, **columns):
@@ -57,3 +58,22 @@ def test_two_groups_leave_one_to_learn_from():
 def test_what_leaves_nothing_to_learn_or_judge_is_refused(by, message):
     with pytest.raises(ValueError, match=message):
         split(_table(list("uuuv"), a=[1] * 4, b=[1, 2, 3, 4]), by, fraction=0.25, seed=0)
+
+
+def test_a_label_that_few_annotators_give_is_learned_from():
+    votes = pd.DataFrame({"a": list("xxxxyyyyxx"), "b": list("xxxxyyyyxx")})
+    votes.loc[8, "b"] = "z"  # never the commonest
+    table = Table(pd.DataFrame({"u": np.arange(10.0)}), votes, "classification", (), {})
+    for seed in range(10):
+        held_out = split(table, None, fraction=0.5, seed=seed).held_out
+        assert held_out.any()
+        assert not held_out[8]
+
+
+def test_labels_belong_to_the_rows_of_a_table_with_gaps():
+    frame = pd.DataFrame({"a": ["x", None, "y"], "b": ["x", None, "x"]}, index=[0, 2, 5])
+    assert labels_in(frame, ["a", "b"]).index.tolist() == [0, 2, 5]
+    with pytest.warns(UserWarning, match="1 of 3 rows have no label by any annotator, the first is row 2"):
+        kept, answers = as_answer_columns(frame, ["a", "b"], [])
+    assert kept.index.tolist() == [0, 5]
+    assert answers.to_numpy().tolist() == [["x", "x"], ["y", "x"]]

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from marginax.estimators import BayesianClassifier, BayesianRegressor, ColumnEncoder
+from marginax.model.likelihoods import Categorical, EntropyRegularised
 
 X = np.arange(12.0).reshape(6, 2)
 NUMBERS = np.arange(6.0)
@@ -71,6 +72,28 @@ def test_a_mistake_is_named(name):
     with pytest.raises((ValueError, TypeError), match=message) as caught:
         kind(method="map").fit(x, y)
     assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        ([0, 1, -1, 2, -1, 0], "y must have None or NaN where a label is missing, got -1"),
+        ([0.0, 1.0, np.inf, np.nan, 0.0, 1.0], "y contains infinity"),
+        ([0.0, 1.0, 0.5, np.nan, 0.0, 1.0], "Unknown label type: continuous"),
+    ],
+)
+def test_gaps_among_labels_are_none_or_nan(y, message):
+    likelihood = EntropyRegularised(Categorical())
+    with pytest.raises(ValueError, match=message):
+        BayesianClassifier(method="map", likelihood=likelihood).prepare(X, y)
+    _, data = BayesianClassifier(likelihood=likelihood).prepare(X, [-1, 1, None, 1, -1, 1])  # two classes
+    assert np.asarray(data.y).tolist() == [0, 1, -1, 1, 0, 1]
+
+
+def test_nobody_gives_the_answers_of_one_label_column():
+    fitted = BayesianClassifier(method="map", hidden=()).fit(X, LABELS)
+    with pytest.raises(TypeError, match="annotator must be None"):
+        fitted.predict_observed(X, annotator=0)
 
 
 def test_a_list_in_a_new_row_is_named():

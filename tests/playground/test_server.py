@@ -107,6 +107,7 @@ MALFORMED = [
     '"run"',
     "[" * 50_000,
     '{"type": "run", "id": NaN}',
+    '{"type": "run", "id": 1, "slot": "a", "lab": "fake", "settings": {"num": 1' + "0" * 400 + "}}",
     '{"type": "eval", "code": "1"}',
     '{"type": "run", "id": 1, "slot": "c", "lab": "fake", "settings": {}}',
     '{"type": "run", "id": -1, "slot": "a", "lab": "fake", "settings": {}}',

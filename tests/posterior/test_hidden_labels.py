@@ -278,6 +278,8 @@ def test_what_cannot_be_answered_is_said(noisy, crowd):
         plain.confusion()
     with pytest.raises(TypeError, match="targets of Categorical are nobody's answers"):
         plain.predict_observed(x, annotator=0)
+    with pytest.raises(ValueError, match="num_samples must be an int >= 1"):
+        posterior.predict_observed(x, num_samples=0)
     x, _, y, posterior = crowd
     for wrong in (None, 5, -1, 0.5, [0, 1]):
         with pytest.raises(ValueError, match="annotator must be a number from 0 to 4, or one for each of"):

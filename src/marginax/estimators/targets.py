@@ -52,7 +52,7 @@ def labels_with_gaps(y: Any) -> tuple[np.ndarray, np.ndarray]:
     check_labels(labels)
     if labels.dtype.kind == "O" and not any(isinstance(label, str) for label in labels):
         labels = np.array(labels.tolist())
-    if labels.dtype.kind == "f" and np.all(labels == np.round(labels)):
+    if labels.dtype.kind == "f" and np.all(np.isfinite(labels)) and np.all(labels == np.round(labels)):
         labels = labels.astype(np.int64)
     return given.reshape(np.shape(y)), labels
 
