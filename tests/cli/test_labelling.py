@@ -188,7 +188,6 @@ MISTAKES = {
     ),
     "twice": (("crowd", "--annotators", "ann,ann"), "each named once"),
     "other classes": (("crowd", "--annotators", "ann,bob,width"), "whole numbers or texts, got"),
-    "neither": (("crowd",), "--target names the column to predict, --annotators.* got neither"),
     "both": (("crowd", "--target", "truth", "--annotators", "ann,bob"), "not both"),
     "exclude": (("noisy", "--target", "kind", "--noisy-labels", "--unlabelled", 1), "exclude each other"),
     "numbers": (("noisy", "--target", "width", "--noisy-labels", "-l", "gaussian"), "--likelihood outliers"),

@@ -83,6 +83,10 @@ def fit(
 
     Nothing is lost when it is interrupted: `marginax resume` goes on.
     """
+    if target is None and annotators is None:
+        raise typer.BadParameter(
+            "--target names the column to predict, --annotators columns of labels of it, got neither"
+        )
     output = Output(quiet, json, debug)
     with output.speaking():
         from marginax.cli.fingerprints import fingerprints

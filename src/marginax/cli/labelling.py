@@ -28,9 +28,9 @@ def read_labelled(
     asked = {"--annotators": annotators is not None, "--noisy-labels": noisy, "--unlabelled": unlabelled is not None}
     if sum(asked.values()) > 1:
         raise ValueError(f"{' and '.join(name for name, given in asked.items() if given)} exclude each other")
-    if (target is None) == (annotators is None):
-        both = "not both: --ignore leaves a column out" if target is not None else "got neither"
-        raise ValueError(f"--target names the column to predict, --annotators columns of labels of it, {both}")
+    if target is not None and annotators is not None:
+        text = "--target names the column to predict, --annotators columns of labels of it"
+        raise ValueError(f"{text}, not both: --ignore leaves a column out")
     if not any(asked.values()):
         assert target is not None
         return read_with_task(data, target, task, likelihood, ignore)
