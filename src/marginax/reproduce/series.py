@@ -44,7 +44,7 @@ def foreseen_seconds(root: Path, name: str, budget: str) -> float | None:
 
 
 class Forecast:
-    """How long what is left will take, by earlier records and by how this session compares with them.
+    """How long what is left will take, by earlier records and by how what is done now compares with them.
 
     Args:
         records: folder of earlier records.
