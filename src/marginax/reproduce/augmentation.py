@@ -200,8 +200,8 @@ def _learn(bench: Workbench, x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
             ),
         )
         posterior = bench.fit(f"strengths {name}", model, (images, labels), method, key=0)
-        info = posterior.record.info
-        steps = [value for phase in info if phase.startswith("strengths") for value in _strengths(info[phase])]
+        rounds = posterior.record.in_order(posterior.record.info)
+        steps = [value for phase, info in rounds if phase.startswith("strengths") for value in _strengths(info)]
         curves[name], seconds[name] = [settings["start"], *steps], bench.seconds(posterior)
     return {"curves": curves, "seconds": seconds}
 
