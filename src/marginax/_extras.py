@@ -18,6 +18,7 @@ EXTRAS = {
     "selfies": "molecules",
     "sklearn": "tables",
     "starlette": "playground",
+    "threadpoolctl": "tables",
     "typer": "cli",
     "uvicorn": "playground",
     "websockets": "playground",

@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Wh
 import marginax as mx
 from marginax.data import Arrays, Batch
 from marginax.estimators.gaussian_process import fit_gaussian_process
-from marginax.model.gaussian_process import kernel
+from marginax.model.gaussian_process import kernel, log_evidence
 
 PARAMS = {
     "amplitude": 0.2,
@@ -45,6 +45,22 @@ def test_log_likelihoods_of_rows_sum_to_the_log_marginal_likelihood(rows):
     expected = multivariate_normal(np.zeros(25), covariance + noise * np.eye(25)).logpdf(y)
     assert found.shape == (25,)
     np.testing.assert_allclose(found.sum(), expected, rtol=1e-9)
+
+
+def test_log_evidence_and_its_slope_are_those_of_the_rows(rows):
+    x, y = rows
+    with jax.enable_x64(True):
+        two = jnp.stack([jnp.asarray(y), jnp.asarray(y) ** 2], axis=1)
+        model = mx.GaussianProcess(x, np.asarray(two))
+        batch = Batch((jnp.asarray(x), two), jnp.arange(25), 25)
+        by_rows = jax.value_and_grad(lambda params, y: jnp.sum(model.log_likelihood(params, batch)), argnums=0)
+        at_once = jax.value_and_grad(lambda params, y: 3.0 * log_evidence(params, jnp.asarray(x), y), argnums=(0, 1))
+        constant = jnp.sum(model.log_likelihood(_params(), Batch((jnp.asarray(x), 0 * two), jnp.arange(25), 25)))
+        (expected, slope), (found, (own, of_targets)) = by_rows(_params(), two), at_once(_params(), two)
+        np.testing.assert_allclose(found, 3 * expected, rtol=1e-12)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, 3 * b, rtol=1e-8), own, slope)
+        along = jnp.sum(of_targets * two)
+        np.testing.assert_allclose(along, 6 * (expected - constant), rtol=1e-10)  # it is quadratic in the targets
 
 
 def test_predictions_are_those_of_scikit_learn_with_the_same_kernel(rows):
