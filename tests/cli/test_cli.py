@@ -135,6 +135,20 @@ def test_predict_writes_means_and_intervals(house_run, houses, folder):
     np.testing.assert_allclose(again["mean"], found["mean"])
 
 
+def test_an_empty_row_of_a_sheet_moves_no_prediction(house_run, houses, folder):
+    """It is left out, and who a row is stays beside its prediction."""
+    named = pd.read_csv(houses).iloc[4:8].assign(id=["a1", "a2", "a3", "a4"])
+    pd.concat([named.iloc[:1], named.iloc[:1].map(lambda _: None), named.iloc[1:]]).to_excel(
+        folder / "gap.xlsx", index=False
+    )
+    named.to_csv(folder / "whole.csv", index=False)
+    sheet, whole = (
+        json.loads(run("predict", house_run[0], folder / name, "--json").stdout) for name in ("gap.xlsx", "whole.csv")
+    )
+    assert [row["id"] for row in sheet["predictions"]] == ["a1", "a2", "a3", "a4"]
+    assert sheet["predictions"] == whole["predictions"]
+
+
 def test_predict_gives_probabilities_of_classes(flower_run, folder):
     out, table, _ = flower_run
     table.drop(columns="kind").to_csv(folder / "new.csv", index=False)

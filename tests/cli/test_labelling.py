@@ -190,7 +190,16 @@ MISTAKES = {
     "other classes": (("crowd", "--annotators", "ann,bob,width"), "whole numbers or texts, got"),
     "both": (("crowd", "--target", "truth", "--annotators", "ann,bob"), "not both"),
     "exclude": (("noisy", "--target", "kind", "--noisy-labels", "--unlabelled", 1), "exclude each other"),
-    "numbers": (("noisy", "--target", "width", "--noisy-labels", "-l", "gaussian"), "--likelihood outliers"),
+    "numbers": (
+        ("noisy", "--target", "width", "--noisy-labels", "-l", "gaussian"),
+        "got --likelihood gaussian: .*outliers",
+    ),
+    "task": (
+        ("noisy", "--target", "width", "--noisy-labels", "--task", "regression"),
+        "got --task regression: .*outliers",
+    ),
+    "in two ways": (("mixed", "--annotators", "a,b,c"), "must choose among the same classes, got 0, 1 from 'b'"),
+    "infinite": (("mixed", "--annotators", "d,b"), "annotator 'd' must give labels, .* got inf"),
     "weight": (("few", "--target", "truth", "--unlabelled", -1), "weight >= 0"),
     "empty": (("empty", "--annotators", "a,b"), "annotator 'b' has no label in any row"),
     "disjoint": (
@@ -209,6 +218,7 @@ def test_mistakes_are_said_at_once(mistake, folder):
     pd.DataFrame({"x": [1.0, 2.5, 3.0], "a": ["yes", "no", "yes"], "b": [1, 0, None]}).to_csv(
         folder / "disjoint.csv", index=False
     )
+    (folder / "mixed.csv").write_text("x,a,b,c,d\n1.0,yes,1,yes,inf\n2.5,no,0,no,1\n3.0,yes,1,yes,0\n4.0,1,0,no,1\n")
     (name, *arguments), message = MISTAKES[mistake]
     found = run("fit", folder / f"{name}.csv", *arguments, *CHEAP, "--out", folder / "never")
     assert found.exit_code == 1

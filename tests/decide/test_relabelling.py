@@ -29,6 +29,18 @@ def study(truth, answers, first, questions=None, **more):
     return relabel_actively(model, x, first, KnownAnswers(answers), TRAINING, questions, truth=truth, **options)
 
 
+@pytest.mark.parametrize("wrong", [[[0.5, 1], [1, 1]], [[-2, 1], [1, 1]], [0, 1]])
+def test_answers_that_nobody_gave_are_refused(wrong):
+    with pytest.raises(ValueError, match="answers must be whole numbers >= -1"):
+        KnownAnswers(wrong)
+
+
+def test_truth_is_known_of_every_item():
+    truth, answers, first = crowd(0, num=6)
+    with pytest.raises(ValueError, match="truth must hold labels from 0 to 1 of all items, got -1"):
+        study(np.where(np.arange(6) == 1, -1, truth), answers, first)
+
+
 def test_answers_that_say_most_are_worth_more_than_random_ones():
     gaps, asked = [], np.zeros(5)
     for seed in range(8):

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from marginax.estimators import BayesianClassifier, BayesianRegressor, ColumnEncoder
-from marginax.model.likelihoods import Categorical, EntropyRegularised
+from marginax.model.likelihoods import Annotators, Categorical, EntropyRegularised
 
 X = np.arange(12.0).reshape(6, 2)
 NUMBERS = np.arange(6.0)
@@ -88,6 +88,22 @@ def test_gaps_among_labels_are_none_or_nan(y, message):
         BayesianClassifier(method="map", likelihood=likelihood).prepare(X, y)
     _, data = BayesianClassifier(likelihood=likelihood).prepare(X, [-1, 1, None, 1, -1, 1])  # two classes
     assert np.asarray(data.y).tolist() == [0, 1, -1, 1, 0, 1]
+
+
+def test_a_class_may_be_minus_one_where_gaps_are_gaps():
+    y = np.array([[-1, 0], [0, np.nan], [1, 1], [-1, -1], [0, 0], [1, np.nan]])
+    _, data = BayesianClassifier(likelihood=Annotators(3, 2)).prepare(X, y)
+    assert np.asarray(data.y).tolist() == [[0, 1], [1, -1], [2, 2], [0, 0], [1, 1], [2, -1]]
+    with pytest.raises(ValueError, match=r"as many classes as y, 3, got Annotators\(num_classes=4\)"):
+        BayesianClassifier(likelihood=Annotators(4, 2)).prepare(X, y)
+
+
+@pytest.mark.parametrize("annotator", [None, [0, 1], 0.5, "bob"])
+def test_whose_answer_is_asked_for_is_a_column_of_y(annotator):
+    y = np.array([[0, 0], [0, 1], [1, 1], [0, 0], [0, 0], [1, 1]])
+    fitted = BayesianClassifier(method="map", hidden=(), likelihood=Annotators(2, 2)).fit(X, y)
+    with pytest.raises(ValueError, match="annotator must be the place of a column of y, or one for each of 6 rows"):
+        fitted.predict_observed(X, annotator=annotator)
 
 
 def test_nobody_gives_the_answers_of_one_label_column():

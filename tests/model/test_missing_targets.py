@@ -1,5 +1,6 @@
 """Rows without targets: who learns from them, who refuses them, and what term they have."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from scipy import stats
 
 import marginax as mx
+from marginax.infer.hooks import _held_out
 
 L, I = mx.likelihoods, mx.infer
 RNG = np.random.default_rng(0)
@@ -96,10 +98,52 @@ def test_terms_are_the_label_and_the_divergence_of_views(inner, size, classes):
 
 def test_views_are_new_in_every_step_and_others_for_every_row():
     likelihood = L.ConsistencyRegularised(L.Categorical(), mx.data.Jitter(1.0))
-    x = jnp.zeros((3, 2))
-    views = [likelihood.views(x, key=jax.random.key(i)) for i in (0, 0, 1)]
+    x, keys = jnp.zeros((3, 2)), [jax.random.split(jax.random.key(i), 3) for i in (0, 0, 1)]
+    views = [likelihood.views(x, each, fresh=True) for each in keys]
     np.testing.assert_array_equal(views[0], views[1])
     assert len({float(value) for value in jnp.concatenate([views[0].ravel(), views[2].ravel()])}) == 24
+
+
+def check_noise_without_a_key_is_each_rows_own():
+    """A network that looks where the noises of one row agree is found out by the others."""
+    likelihood = L.ConsistencyRegularised(L.Categorical(), mx.data.Jitter(1.0), weight=2.0)
+    net = mx.nets.MLP(3, (), 2, key=0)
+    net = eqx.tree_at(lambda n: n.layers[0].weight, net, jnp.array([[2.0, 1.0, 0.0], [0.0, 0.0, 1.0]]))
+    model, num = mx.Model(net, likelihood), 2000
+    x, y = np.zeros((num, 3)), np.full(num, mx.data.MISSING)
+    params = model.initial(2)
+    batch = mx.data.FullBatch((x, y)).batch(0, key=jax.random.key(0))
+    fixed, again = (np.asarray(model.log_likelihood(params, batch), np.float64) for _ in range(2))
+    drawn = np.asarray(model.log_likelihood(params, batch, key=jax.random.key(5)), np.float64)
+    np.testing.assert_array_equal(fixed, again)
+    z = (fixed.mean() - drawn.mean()) / np.sqrt((fixed.var() + drawn.var()) / num)
+    assert abs(z) < 4.9
+    assert fixed.std() > 0.5 * drawn.std() > 0
+    some = mx.data.Batch(
+        (jnp.zeros((2, 3)), jnp.asarray(y[7:9])), batch.index[7:9], num
+    )  # the noise of a row is its own in every batch
+    np.testing.assert_allclose(model.log_likelihood(params, some), fixed[7:9], rtol=1e-5)
+
+
+def test_noise_without_a_key_is_each_rows_own():
+    check_noise_without_a_key_is_each_rows_own()
+
+
+def test_only_rows_with_a_label_are_judged():
+    """How sure a network is of rows without one says nothing of how good it is."""
+    x, y = np.random.default_rng(3).normal(size=(40, 2)), np.arange(40) % 8 // 4
+    y = np.where(np.arange(40) % 4, mx.data.MISSING, y)
+    model = mx.Model(mx.nets.MLP(2, (), 2, key=0), L.EntropyRegularised(L.Categorical(), 3.0))
+    batch = mx.data.FullBatch((x, y)).batch(0, key=jax.random.key(0))
+    params = model.initial(2)
+    each = np.asarray(model.log_likelihood(params, batch))
+    np.testing.assert_array_equal(model.is_judged(batch), y >= 0)
+    assert float(_held_out(model, params, mx.data.Arrays(x, y))) == pytest.approx(each[y >= 0].mean(), rel=1e-5)
+    cold = mx.Model(model.network, L.Tempered(model.likelihood, 0.5))
+    np.testing.assert_array_equal(cold.is_judged(batch), y >= 0)
+    members = [I.MILE(2).init(model, params, batch, key=jax.random.key(i)).training.held_out for i in range(20)]
+    assert all(0 < np.sum(held_out) < 10 for held_out in members)
+    assert not np.any(np.array(members)[:, y < 0])
 
 
 @pytest.mark.parametrize("name", [pytest.param(m, marks=() if m == "map" else pytest.mark.slow) for m in METHODS])

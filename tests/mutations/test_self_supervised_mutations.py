@@ -61,12 +61,22 @@ def in_blocks(self, params, batch, *, key=None):
     return AbstractModel.scaled_log_likelihood(self, params, batch, key=key)
 
 
-SPREAD = vicreg._spread
+def by_the_same_key(self, x, keys, *, fresh):
+    return VIEWS(self, x, keys if fresh else jnp.broadcast_to(keys[0], keys.shape), fresh=fresh)
+
+
+def with_copies(self, outputs, x, keys):
+    return TERMS(self, outputs, x, jax.random.split(jax.random.key(0), len(keys)))
+
+
+SPREAD, VIEWS, TERMS = vicreg._spread, L.ConsistencyRegularised.views, Contrastive.terms
 CHECKS = {
     "contrastive": checks.check_contrastive_terms_are_those_by_hand,
     "vicreg": checks.check_vicreg_terms_are_those_by_hand,
     "masked": checks.check_reconstruction_is_scored_behind_the_mask_alone,
     "consistency": missing.check_terms_are_the_label_and_the_divergence_of_views,
+    "noise": missing.check_noise_without_a_key_is_each_rows_own,
+    "twice": checks.check_a_row_that_is_in_a_batch_twice_is_no_negative_of_itself,
     "centre": checks.test_a_prior_with_a_centre_in_a_part_is_not_rescaled_about_zero,
     "blocks": checks.test_rows_of_a_large_batch_are_all_compared,
 }
@@ -78,6 +88,8 @@ BUGS = [
     Bug("entropy in place of divergence", L.ConsistencyRegularised, "agreement", entropy_of_the_mean, "consistency"),
     Bug("a term that no temperature changes", L.Tempered, "agreement", warm, "consistency"),
     Bug("a missing label taken for the first", L.ConsistencyRegularised, "log_prob", without_label_zero, "consistency"),
+    Bug("one noise for all rows", L.ConsistencyRegularised, "views", by_the_same_key, "noise"),
+    Bug("a copy as a negative", Contrastive, "terms", with_copies, "twice"),
     Bug("a part with a centre has none", mx.priors.ByPath, "has_centre", property(no_centre), "centre"),
     Bug("a large batch in blocks", SelfSupervised, "scaled_log_likelihood", in_blocks, "blocks"),
 ]

@@ -371,3 +371,28 @@ def contrast(first, second):
 
     low, high = sorted([luminance(first), luminance(second)])
     return (high + 0.05) / (low + 0.05)
+
+
+def test_whom_to_ask_is_somebody_who_was_not_asked(tmp_path):
+    """With a label of everybody for every row there is nobody left; y without a column for each is named."""
+    rng = np.random.default_rng(4)
+    truth = rng.integers(0, 2, 30)
+    answers = np.where(rng.uniform(size=(30, 3)) < 0.9, truth[:, None], 1 - truth[:, None])
+    model = mx.Model(mx.nets.Intercept(2), mx.likelihoods.Annotators(2, 3))
+    x, pages = np.zeros((30, 1)), []
+    for given in (answers, np.where(rng.uniform(size=(30, 3)) < 0.5, answers, -1)):
+        given = np.where((given == -1).all(axis=1, keepdims=True), answers, given)
+        posterior = mx.fit(model, (x, given), mx.infer.MAP(num_epochs=50, batch_size=None), key=0, progress=False)
+        path = write_report(tmp_path / "report.html", posterior=posterior, x=x, y=answers, train=(x, given))
+        pages.append(path.read_text(encoding="utf-8"))
+    assert "there is nobody left to ask" in pages[0]
+    assert "where one more label is expected to say most" not in pages[0]
+    assert "where one more label is expected to say most" in pages[1]
+    with pytest.raises(ValueError, match=r"y must have a column of labels for each annotator, .* got shape \(30,\)"):
+        write_report(tmp_path / "no.html", posterior=posterior, x=x, y=truth)
+
+
+def test_annotators_are_those_of_a_model_that_has_any(classification, tmp_path):
+    _, posterior, x, y = classification
+    with pytest.raises(ValueError, match="annotators must be None"):
+        write_report(tmp_path / "no.html", posterior=posterior, x=x, y=y, annotators=["ann"])

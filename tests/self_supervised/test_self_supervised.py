@@ -53,6 +53,22 @@ def test_contrastive_terms_are_those_by_hand():
     check_contrastive_terms_are_those_by_hand()
 
 
+def check_a_row_that_is_in_a_batch_twice_is_no_negative_of_itself():
+    """Its copy has the same key and so the same views: whether they are its own nobody can tell, and is not asked."""
+    twice = np.array([0, 1, 2, 3, 4, 5, 2])
+    outputs = jnp.asarray(OUTPUTS[twice], jnp.float32)
+    found = np.asarray(Contrastive(JITTER, temperature=0.3).terms(outputs, outputs, KEYS[twice]))
+    np.testing.assert_allclose(found[2], found[6], rtol=1e-5)
+    np.testing.assert_allclose(found[2], by_jax(Contrastive(JITTER, temperature=0.3))[2], rtol=1e-4)
+    alike = jnp.ones((7, 2, 4))
+    found = np.asarray(Contrastive(JITTER).terms(alike, alike, KEYS[twice]))
+    np.testing.assert_allclose(found[[0, 2, 6]], -np.log([13, 11, 11]), rtol=1e-5)
+
+
+def test_a_row_that_is_in_a_batch_twice_is_no_negative_of_itself():
+    check_a_row_that_is_in_a_batch_twice_is_no_negative_of_itself()
+
+
 def test_what_nobody_can_tell_apart_is_worth_the_log_of_the_number_of_others():
     alike = np.ones((6, 2, 4))
     np.testing.assert_allclose(by_jax(Contrastive(JITTER), alike), -np.log(11), rtol=1e-5)
@@ -206,7 +222,8 @@ def test_the_body_has_the_posterior_as_prior_and_the_head_its_own():
     old = mx.priors.FromPosterior(posterior, scale=3.0)
     prior = mx.priors.ByPath({"head/*": mx.priors.Normal(2.0)}, default=old)
     assert prior.has_centre
-    assert prior.varies_within_leaves  # so that Kronecker factors, which would average it, refuse
+    assert prior.varies_within("body/layers/0/weight")  # so that Kronecker factors, which would average it, refuse
+    assert not prior.varies_within("head/layers/0/weight")
     net = mx.nets.WithHead(posterior.network().body, mx.nets.MLP(4, (), 5, key=9))
     model = mx.Model(net, mx.likelihoods.Categorical(), prior)
     params = model.initial(5)
@@ -221,6 +238,12 @@ def test_the_body_has_the_posterior_as_prior_and_the_head_its_own():
         stats.norm(0, 2.0).logpdf(np.asarray(leaf) + 0.1).sum() for leaf in jax.tree.leaves(params.network.head)
     )
     np.testing.assert_allclose(model.log_prior(moved), right, rtol=1e-4)
+    data = (RNG.normal(size=(30, 8)), np.arange(30) % 5)
+    kronecker = I.Laplace(structure=mx.curvature.Kronecker(), subset=mx.LastLayer())
+    last = mx.fit(model, data, kronecker, key=0, progress=False)  # what varies is not in the last layer
+    assert np.isfinite(last.predict(data[0]).probs).all()
+    with pytest.raises(ValueError, match="ByPath differ within body"):
+        mx.fit(model, data, I.Laplace(structure=mx.curvature.Kronecker()), key=0, progress=False)
 
 
 def test_a_prior_with_a_centre_in_a_part_is_not_rescaled_about_zero():
@@ -228,9 +251,9 @@ def test_a_prior_with_a_centre_in_a_part_is_not_rescaled_about_zero():
     net = network()
     prior = mx.priors.ByPath({"head/*": mx.priors.Normal(1.0)}, default=mx.priors.FromPosterior(net, scale=0.1))
     assert prior.has_centre
-    assert not prior.varies_within_leaves
+    assert not prior.varies_within("body/layers/0/weight")
     assert not mx.priors.ByPath({"*": mx.priors.Normal(1.0)}).has_centre
-    with pytest.raises(ValueError, match="has a width of its own"):
+    with pytest.raises(ValueError, match="has a width of its own: give FromPosterior scale="):
         with_factors(mx.Model(net, mx.likelihoods.Categorical(), prior), jnp.zeros(6))
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree, UInt32
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, UInt32
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
@@ -88,6 +88,11 @@ def derive(key: PRNGKeyArray, index: Array | int, *, stream: Array | int = 0) ->
     """
     words = _threefry(key, jnp.asarray(index, jnp.uint32), stream)
     return jax.random.wrap_key_data(jnp.stack(words, axis=-1), impl="threefry2x32")
+
+
+def row_keys(key: PRNGKeyArray, index: Int[Array, " n"]) -> Key[Array, " n"]:
+    """A key of each row, which does not depend on the rows beside it."""
+    return jax.vmap(lambda row: derive(key, row))(index)
 
 
 def bits(

@@ -41,10 +41,12 @@ def read_labelled(
     from marginax.model.likelihoods.entropy_regularised import EntropyRegularised
     from marginax.model.likelihoods.noisy_labels import NoisyLabels
 
-    for name, given in (("--task", task), ("--likelihood", likelihood)):
-        if given == "regression" or (likelihood is not None and not likelihood_named(likelihood).outcome(1).is_class):
-            option = next(name for name, given in asked.items() if given)
-            raise ValueError(f"{option} is about classes, got {name} {given}: for numbers, --likelihood outliers")
+    wrong = "--task regression" if task == "regression" else ""
+    if likelihood is not None and not likelihood_named(likelihood).outcome(1).is_class:
+        wrong = f"--likelihood {likelihood}"
+    if wrong:
+        option = next(name for name, given in asked.items() if given)
+        raise ValueError(f"{option} is about classes, got {wrong}: for numbers, --likelihood outliers")
     if annotators is not None:
         if likelihood is not None:
             raise ValueError("--likelihood must be left out with --annotators, which is a likelihood")

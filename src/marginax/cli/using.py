@@ -38,6 +38,7 @@ def predict(
         found = read_table(data, written=kept.written)
         rows = found.select(estimator.feature_names_in_)
         others = found.x.drop(columns=[*rows.columns, *(set(kept.columns) & set(found.x.columns))])  # who the rows are
+        others = others.reset_index(drop=True)  # a sheet with an empty row counts it
         parts = []
         with output.counting("predict", len(rows)) as advance:
             for start in range(0, len(rows), _BLOCK):

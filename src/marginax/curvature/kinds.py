@@ -126,6 +126,4 @@ def _score(model: Model, params: Params, output: Array, y: Array) -> Float[Array
     """Gradient of the log probability; zero where a row has a term but no label."""
     likelihood = model.likelihood
     score = jax.grad(lambda f: likelihood.log_prob(f[None], y[None], params.likelihood)[0])(output)
-    if likelihood.takes_missing and not likelihood.is_density:
-        score = jnp.where(jnp.all(y == MISSING), 0.0, score)
-    return score
+    return jnp.where(likelihood.is_judged(y[None])[0], score, 0.0)

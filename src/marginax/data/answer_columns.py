@@ -86,8 +86,9 @@ def _labels(column: Frame) -> np.ndarray:
         raise ValueError(f"annotator {column.name!r} gives dates, not labels")
     if types.is_numeric_dtype(column.dtype) and not types.is_bool_dtype(column.dtype):
         values = column[given].to_numpy(np.float64)
-        if not np.all(values == np.round(values)):
-            wrong = values[values != np.round(values)][0]
+        is_whole = np.isfinite(values) & (values == np.round(values))
+        if not np.all(is_whole):
+            wrong = values[~is_whole][0]
             raise ValueError(f"annotator {column.name!r} must give labels, whole numbers or texts, got {wrong:g}")
         found[given] = [int(value) for value in values]
     else:
@@ -116,5 +117,9 @@ def _check_classes(classes: dict[str, set[Any]]) -> None:
 
 
 def _few(labels: set[Any]) -> str:
-    ordered = [f"{label:g}" if isinstance(label, float) else str(label) for label in sorted(labels)]
+    is_mixed = len({isinstance(label, str) for label in labels}) > 1
+    ordered = [
+        f"{label:g}" if isinstance(label, float) else str(label)
+        for label in sorted(labels, key=str if is_mixed else None)
+    ]
     return ", ".join(ordered[:_SHOWN]) + (", ..." if len(ordered) > _SHOWN else "")

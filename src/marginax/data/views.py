@@ -42,7 +42,7 @@ def views_of(
         x: the example.
         num_views: how many, None for all members of a finite orbit.
         key: for random ones.
-        fresh: whether the key draws views; if not, they are always the evenly spread ones.
+        fresh: whether the key draws all of a view; if not, only the noise in it, which cannot be spread evenly.
 
     >>> from marginax.data.transforms import Flip
     >>> views_of((Flip(),), jnp.arange(3.0), None).tolist()
@@ -52,7 +52,7 @@ def views_of(
     for transform in transforms:
         transform.check(x.shape)
     uniforms = spread_uniforms(transforms, num_views)
-    noise = jax.random.key(0) if key is None or not fresh else key
+    noise = jax.random.key(0) if key is None else key
     keys = jax.vmap(lambda i: derive(noise, i))(np.arange(len(uniforms)))
     numbers = jnp.asarray(uniforms)
     if key is not None and fresh and num_views is not None:

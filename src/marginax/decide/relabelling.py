@@ -97,7 +97,10 @@ class KnownAnswers(eqx.Module):
     answers: Int[np.ndarray, "n annotators"]
 
     def __init__(self, answers: Any):
-        self.answers = as_numeric(answers, name="answers").astype(np.int32)
+        given = as_numeric(answers, name="answers")
+        if given.ndim != 2 or not np.all((given == np.round(given)) & (given >= MISSING)):
+            raise ValueError(f"answers must be whole numbers >= {MISSING}, (item, annotator), got {answers!r:.80}")
+        self.answers = given.astype(np.int32)
 
     @property
     def available(self) -> Bool[np.ndarray, "n annotators"]:
@@ -200,6 +203,9 @@ def relabel_actively(
     if gold is not None and gold.shape != (len(x),):
         raise ValueError(f"truth must be a label for each of {len(x)} items, got shape {gold.shape}")
     size = model.output_size(x.shape[1:], x.dtype)
+    if gold is not None and not np.isin(gold, np.arange(size)).all():
+        wrong = gold[~np.isin(gold, np.arange(size))][0]
+        raise ValueError(f"truth must hold labels from 0 to {size - 1} of all items, got {wrong:g}")
     base, last = as_key(key), int((answers != MISSING).sum()) + budget
     posterior, curve, reason = None, LearningCurve(), None
     while reason is None:

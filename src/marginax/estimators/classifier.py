@@ -142,7 +142,14 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         self.classes_ = np.unique(labels)
         if len(self.classes_) < 2:
             raise ValueError(f"y must hold at least 2 classes, got {len(self.classes_)}")
-        if len(self.classes_) > 2 and np.any(self.classes_ == MISSING):
+        wanted = getattr(likelihood, "num_classes", len(self.classes_))
+        if wanted != len(self.classes_):
+            raise ValueError(
+                f"likelihood must have as many classes as y, {len(self.classes_)}, got "
+                f"{type(likelihood).__name__}(num_classes={wanted})"
+            )
+        has_gaps = given.size > len(labels)
+        if len(self.classes_) > 2 and np.any(self.classes_ == MISSING) and not has_gaps:
             raise ValueError(f"y must have None or NaN where a label is missing, got {MISSING}, which is a class here")
         return self.encode_answers(y)
 

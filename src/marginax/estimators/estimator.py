@@ -164,7 +164,15 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
             )
         if not model.likelihood.may_be_wrong:
             return self._predict_table(table)
-        who = None if annotator is None else np.broadcast_to(np.asarray(annotator), (len(table),))
+        who = None
+        if model.likelihood.by_annotators:
+            given = np.asarray(annotator)
+            if given.dtype.kind not in "iu" or given.shape not in ((), (len(table),)):
+                raise ValueError(
+                    f"annotator must be the place of a column of y, or one for each of {len(table)} rows, got "
+                    f"{annotator!r:.80}"
+                )
+            who = np.broadcast_to(given, (len(table),))
         return self._predict_table(table, self.posterior_.predict_observed, annotator=who)
 
     @property

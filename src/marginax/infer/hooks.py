@@ -192,4 +192,5 @@ def _update_best(model: AbstractModel, memory: PyTree, params: Params, validatio
 def _held_out(model: AbstractModel, params: Params, validation: Arrays) -> Float[Array, ""]:
     num = validation.num_examples
     batch = Batch(jax.tree.map(jnp.asarray, validation.tree), jnp.arange(num), num)
-    return jnp.mean(model.log_likelihood(params, batch))
+    each, judged = model.log_likelihood(params, batch), model.is_judged(batch)
+    return jnp.mean(each, where=judged | ~jnp.any(judged))

@@ -102,11 +102,11 @@ class MILE(AbstractRecipe):
         return eqx.tree_at(lambda m: m.num_epochs, self, None, is_leaf=lambda leaf: leaf is None)
 
     def init(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> MILEState:
-        """Hold out some rows, at least one and not all."""
+        """Hold out some of the rows that say how well one predicts, at least one and not all."""
         chain = _without_params(self.sampler.init(model, params, batch, key=key))
         if self.num_epochs is None:
             return MILEState(params, None, chain)
-        draws = uniform(key, jnp.arange(batch.size))
+        draws = jnp.where(model.is_judged(batch), uniform(key, jnp.arange(batch.size)), jnp.inf)
         held_out = (draws < self.validation) & (draws < jnp.max(draws)) | (draws == jnp.min(draws))
         position = ravel(params)
         training = Training(self._optimiser().init(position), held_out, position, jnp.asarray(-jnp.inf))

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from marginax._kernels.random import derive
+from marginax._kernels.random import row_keys
 from marginax.data import Batch
 from marginax.files import register
 from marginax.latent.neural_process.tasks import Points, check_sizes, split_tasks
@@ -69,9 +69,8 @@ class MAML(AbstractTasks):
     def log_likelihood(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, " b"]:
         """Of the points of each task that no step has seen: without a key, always the same ones."""
         base = jax.random.key(0) if key is None else key
-        keys = jax.vmap(lambda row: derive(base, row))(batch.index)
         points = Points(batch.data["x"], batch.data["y"], jnp.asarray(batch.data["mask"], batch.data["x"].dtype))
-        contexts, targets = split_tasks(points, self.num_context, keys)
+        contexts, targets = split_tasks(points, self.num_context, row_keys(base, batch.index))
 
         def one(x: Array, y: Array, context: Array, target: Array) -> Float[Array, ""]:
             weights = self.stepped(params, {"x": x, "y": y, "mask": context})

@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from marginax._kernels.blocks import sum_over_rows
 from marginax._kernels.random import normal_like
@@ -64,6 +64,10 @@ class AbstractModel(eqx.Module):
     def log_density(self, params: Params, batch: Batch, *, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
         """Unbiased estimate of the unnormalised log posterior from a batch."""
         return self.log_prior(params) + self.scaled_log_likelihood(params, batch, key=key)
+
+    def is_judged(self, batch: Batch) -> Bool[Array, " b"]:
+        """Which rows say how well a model predicts: all, but for those whose term is no log probability of data."""
+        return jnp.ones(batch.size, bool)
 
     # ---- data
 

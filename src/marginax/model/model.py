@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from marginax._kernels.random import derive
+from marginax._kernels.random import derive, row_keys
 from marginax.data import AbstractSource, Arrays, Batch, as_arrays
 from marginax.data.scaling import warn_of_unit
 from marginax.files import register
@@ -209,19 +209,22 @@ class Model(AbstractModel):
         self, outputs: Callable[..., Array], params: Params, batch: Batch, *, key: PRNGKeyArray | None = None
     ) -> Float[Array, " b"]:
         """The same, for a function (x, key) that gives outputs; without a key, all that is drawn is always the same."""
+        base, inside = jax.random.key(0), None
+        if key is not None:
+            base, inside = (derive(key, i, stream=_LIKELIHOOD_STREAM) for i in (0, 2))
         likelihood, output = self.likelihood, outputs(batch.x, key)
         if likelihood.is_estimated:
-            base = jax.random.key(0) if key is None else derive(key, 0, stream=_LIKELIHOOD_STREAM)
-            keys = jax.vmap(lambda row: derive(base, row))(batch.index)
-            found = likelihood.estimate_log_prob(output, batch.y, params.likelihood, keys)
+            found = likelihood.estimate_log_prob(output, batch.y, params.likelihood, row_keys(base, batch.index))
         else:
             found = likelihood.log_prob(output, batch.y, params.likelihood)
         if likelihood.compares_views:
-            keys = (None, None) if key is None else [derive(key, i, stream=_LIKELIHOOD_STREAM) for i in (1, 2)]
-            views = likelihood.views(batch.x, key=keys[0])
-            flat = outputs(views.reshape(-1, *views.shape[2:]), keys[1])
+            views = likelihood.views(batch.x, row_keys(base, batch.index), fresh=key is not None)
+            flat = outputs(views.reshape(-1, *views.shape[2:]), inside)
             found = found + likelihood.agreement(flat.reshape(*views.shape[:2], -1), params.likelihood)
         return batch.weigh(found)
+
+    def is_judged(self, batch: Batch) -> Bool[Array, " b"]:
+        return self.likelihood.is_judged(batch.y)
 
     def scaled_perturbation(self, params: Params, batch: Batch, noise: Array) -> Float[Array, ""]:
         """What noise on all targets adds to the log likelihood, estimated from the noise of a batch."""
@@ -308,9 +311,7 @@ class Model(AbstractModel):
         if data is not None:
             self.likelihood.check_training(np.asarray(data.y))
             if not (self.likelihood.bounds or np.isfinite(data.y).all()):
-                raise ValueError(
-                    "y has infinite values: for targets known only to lie between two bounds use CensoredGaussian()"
-                )
+                raise ValueError("y has infinite values: for targets between two bounds use CensoredGaussian()")
             warn_of_unit(np.asarray(data.x), "x", stacklevel=4)
             if outcome is Outcome.REAL:
                 warn_of_unit(np.asarray(data.y), "y", stacklevel=4)

@@ -75,9 +75,8 @@ class AbstractPrior(eqx.Module):
         """Whether it is about a deviation from somewhere else than zero."""
         return False
 
-    @property
-    def varies_within_leaves(self) -> bool:
-        """Whether weights of one leaf have precisions of their own, which a mean over the leaf would lose."""
+    def varies_within(self, path: str) -> bool:
+        """Whether weights of the leaf have precisions of their own, which a mean over the leaf would lose."""
         return False
 
     def starting_unknowns(self, unknowns: Unknowns) -> Unknowns:

@@ -371,9 +371,8 @@ class ByPath(AbstractPrior):
     def has_centre(self) -> bool:
         return any(prior.has_centre for prior in (*self.priors, self.default))
 
-    @property
-    def varies_within_leaves(self) -> bool:
-        return any(prior.varies_within_leaves for prior in (*self.priors, self.default))
+    def varies_within(self, path: str) -> bool:
+        return self._rule(path)[1].varies_within(path)
 
     def _rule(self, path: str) -> tuple[str | None, AbstractPrior]:
         for pattern, prior in zip(self.patterns, self.priors, strict=True):

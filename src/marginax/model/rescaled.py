@@ -27,6 +27,9 @@ class Rescaled(AbstractPrior):
         inner = self.prior.at(path)
         return RescaledLeaf(inner, self.log_factors[path]) if path in self.log_factors else inner
 
+    def varies_within(self, path: str) -> bool:
+        return self.prior.varies_within(path)
+
     def check_leaves(self, leaves: list[Leaf]) -> None:
         self.prior.check_leaves(leaves)
 

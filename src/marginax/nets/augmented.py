@@ -153,7 +153,7 @@ class Augmented(eqx.Module):
 
     def views(self, x: Float[Array, "..."], *, key: PRNGKeyArray | None = None) -> Float[Array, "views ..."]:
         """Views of one example: random ones with a key, evenly spread ones without, all of them of a finite orbit."""
-        return views_of(self.transforms, x, self.num_views, key=key, fresh=self.fresh)
+        return views_of(self.transforms, x, self.num_views, key=key if self.fresh else None)
 
     def reinitialise(self, key: PRNGKeyArray) -> "Augmented":
         """With fresh weights."""

@@ -138,8 +138,7 @@ class FromPosterior(AbstractWithScale):
     def has_centre(self) -> bool:
         return True
 
-    @property
-    def varies_within_leaves(self) -> bool:
+    def varies_within(self, path: str) -> bool:
         return not self.is_constant
 
     def check_leaves(self, leaves: list[Leaf]) -> None:

@@ -132,15 +132,18 @@ def _quality(material: Material, quality: Confusion, answers: np.ndarray) -> Tab
     return Table.of(rows, caption=f"Annotators, the best first, with {material.level:.0%} intervals.")
 
 
-def _unsure(material: Material, consensus: Any) -> Table:
-    """The rows that most needs to be asked about, and whom to ask."""
+def _unsure(material: Material, consensus: Any) -> AbstractBlock:
+    """The rows that most needs to be asked about, and whom to ask of those who were not."""
     assert material.given is not None, "checked above"
     x, answers = material.given
+    if not np.any(answers == MISSING):
+        return Text("Every annotator has labelled every row: there is nobody left to ask.")
     order = np.argsort(-consensus.entropy, kind="stable")[:_MOST_ASKED]
     information = material.posterior.expected_information(x[order], answers[order])
+    information = np.where(answers[order] == MISSING, information, -np.inf)
     best = np.argsort(-information.max(axis=1), kind="stable")[:_NUM_CASES]
     rows = []
-    for place in best:
+    for place in best[np.isfinite(information[best].max(axis=1))]:
         i, who = int(order[place]), int(information[place].argmax())
         counts = np.bincount(answers[i][answers[i] != MISSING].astype(int), minlength=consensus.probs.shape[1])
         said = ", ".join(f"{material.name_class(k)} {num}x" for k, num in enumerate(counts) if num)

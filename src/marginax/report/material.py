@@ -152,13 +152,21 @@ def gather(
         names = list(getattr(x, "columns", ()))
     inputs = posterior.spec.check_x(x)
     targets = np.asarray(y)
+    likelihood = getattr(posterior.model, "likelihood", None)
+    if likelihood is not None and likelihood.by_annotators:
+        if targets.ndim != 2:
+            raise ValueError(
+                f"y must have a column of labels for each annotator, {MISSING} where there is none, got shape "
+                f"{targets.shape}"
+            )
+    elif annotators is not None:
+        raise ValueError("annotators must be None: only a posterior with mx.likelihoods.Annotators(...) has any")
     if len(targets) != len(inputs):
         raise ValueError(f"x and y must have the same number of rows, got {len(inputs)} and {len(targets)}")
     if train is not None:
         train = (posterior.spec.check_x(train[0]), np.asarray(train[1]))
         if len(train[0]) != len(train[1]) or train[1].shape[1:] != targets.shape[1:]:
             raise ValueError(f"train must be rows (x, y) as the held-out ones, got shapes {[e.shape for e in train]}")
-    likelihood = getattr(posterior.model, "likelihood", None)
     may_be_wrong = likelihood is not None and likelihood.may_be_wrong
     given, who = train if may_be_wrong else None, None
     if likelihood is not None and likelihood.by_annotators:

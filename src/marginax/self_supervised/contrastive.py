@@ -1,6 +1,7 @@
 r"""Contrastive learning (SimCLR; Chen, Kornblith, Norouzi & Hinton, 2020): which two views are of the same row?
 
-Each of the $2B$ views of a batch has a partner, and is to name it among the $2B - 1$ others:
+Each of the $2B$ views of a batch has a partner, and is to name it among the $2B - 1$ others, without those of the same
+row where the batch holds it twice, as at the end of an epoch:
 
 $\ell(i, j) = \log \frac{\exp(\cos(z_i, z_j) / \tau)}{\sum_{k \neq i} \exp(\cos(z_i, z_k) / \tau)}$
 
@@ -47,9 +48,11 @@ class Contrastive(AbstractTwoViews):
     def terms(
         self, outputs: Float[Array, "b views k"], x: Float[Array, "b ..."], keys: KeyOf[Array, " b"]
     ) -> Float[Array, " b"]:
-        num = outputs.shape[0]
+        num, bits = outputs.shape[0], jax.random.key_data(keys)
+        row_is_same = jnp.tile(jnp.all(bits[:, None] == bits, axis=-1), (2, 2))  # twice in a batch, a row has one key
+        partner = jnp.roll(jnp.eye(2 * num, dtype=bool), num, axis=1)
         flat = jnp.concatenate([outputs[:, 0], outputs[:, 1]])
         flat = flat * jax.lax.rsqrt(jnp.sum(flat**2, axis=1, keepdims=True) + 1e-12)
-        alike = jnp.where(jnp.eye(2 * num, dtype=bool), -jnp.inf, flat @ flat.T / self.temperature)
+        alike = jnp.where(row_is_same & ~partner, -jnp.inf, flat @ flat.T / self.temperature)
         log_probs, here = jax.nn.log_softmax(alike, axis=1), jnp.arange(num)
         return 0.5 * (log_probs[here, num + here] + log_probs[num + here, here])

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from marginax._kernels.random import derive
+from marginax._kernels.random import derive, row_keys
 from marginax.data import AbstractSource, Batch, Rows
 from marginax.data.arrays import as_numeric
 from marginax.data.scaling import warn_of_unit
@@ -96,7 +96,7 @@ class SelfSupervised(AbstractWithCore):
         """The term of each row; see the objective for what it is."""
         x = jnp.asarray(batch.data)
         base = _key_of(batch.index) if key is None else derive(key, 0, stream=_DRAWN)
-        keys = jax.vmap(lambda row: derive(base, row))(batch.index)
+        keys = row_keys(base, batch.index)
         inputs = self.objective.inputs(x, keys)
         inside = None if key is None else derive(key, 0, stream=_INSIDE)
         outputs = self.core.output(params, inputs.reshape(-1, *inputs.shape[2:]), key=inside)

@@ -84,16 +84,19 @@ class Passes(eqx.Module):
     def _check_prior(self, model: Model) -> None:
         """What a prior says must be added to the curvature as it is."""
         name, prior = f"structure {type(self.structure).__name__}()", type(model.prior).__name__
-        whole = self.structure.takes_any_prior and all(self.subset.select([leaf.path for leaf in model.leaves]))
+        paths = [leaf.path for leaf in model.leaves]
+        chosen = [path for path, is_in in zip(paths, self.subset.select(paths), strict=True) if is_in]
+        whole = self.structure.takes_any_prior and len(chosen) == len(paths)
         if model.prior.couples_weights and not whole:
             raise ValueError(
                 f"{name} cannot add the precision of prior {prior}, whose weights depend on each other: use "
                 "structure=mx.curvature.Dense() for all weights, or the prior with family=mx.priors.DiagonalNormal()"
             )
-        if model.prior.varies_within_leaves and self.structure.averages_prior:
+        varying = [path for path in chosen if model.prior.varies_within(path)]
+        if varying and self.structure.averages_prior:
             raise ValueError(
-                f"{name} takes the mean of a prior's precisions over a leaf, and those of {prior} differ there: "
-                "use structure=mx.curvature.Diagonal() or Dense()"
+                f"{name} takes the mean of a prior's precisions over a leaf, and those of {prior} differ within "
+                f"{varying[0]}: use structure=mx.curvature.Diagonal() or Dense()"
             )
 
     def plan(self, model: AbstractModel, params: Params, example: Array | None) -> Plan:

@@ -191,7 +191,8 @@ def with_factors(model: Any, log_factors: Float[Array, " leaves"]) -> Any:
     prior, before = model.prior, {}
     if prior.has_centre:
         raise ValueError(
-            f"prior {type(prior).__name__} has a width of its own: give it scale=, or a distribution of it"
+            f"prior {type(prior).__name__} lies around given weights and has a width of its own: give FromPosterior "
+            "scale=, or a distribution of it"
         )
     if isinstance(prior, Rescaled):
         prior, before = prior.prior, prior.log_factors

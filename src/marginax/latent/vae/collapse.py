@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from marginax.latent.vae.inference import row_keys
+from marginax._kernels.random import row_keys
 
 _ACTIVE = 0.01
 _NUM_DRAWS = 20

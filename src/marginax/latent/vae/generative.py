@@ -19,11 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from marginax._kernels.random import row_keys
 from marginax.data import AbstractSource, Batch, Rows
 from marginax.data.arrays import as_numeric
 from marginax.latent.vae.bounds import AbstractBound
 from marginax.latent.vae.entries import check_entries, draw_entries, mean_of_entries, num_logits
-from marginax.latent.vae.inference import AbstractInference, Keys, row_keys
+from marginax.latent.vae.inference import AbstractInference, Keys
 from marginax.latent.vae.networks import Extras
 from marginax.model import Model
 from marginax.model.abstract import Params

@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from marginax._kernels.random import derive
-from marginax.latent.vae.inference import row_keys
+from marginax._kernels.random import derive, row_keys
 
 _CHUNK = 50  # draws of latents at once
 

@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float
 from jaxtyping import Key as KeyOf
 
 from marginax._kernels.random import derive
@@ -157,11 +157,6 @@ def observed_log_prob(
     if "mask" in extras:
         parts = jnp.where(extras["mask"].reshape(x.shape[0], -1) > 0, parts, 0.0)
     return jnp.sum(parts, axis=-1)
-
-
-def row_keys(key: PRNGKeyArray, index: Int[Array, " b"]) -> KeyOf[Array, " b"]:
-    """A key of each row, which does not depend on the rows beside it."""
-    return jax.vmap(lambda i: derive(key, i))(index)
 
 
 def hold(tree: Any) -> Any:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from marginax._kernels.random import derive, uniform
+from marginax._kernels.random import derive, row_keys, uniform
 from marginax._keys import Key, as_key
 from marginax.data import Rows
 from marginax.data.arrays import as_numeric
@@ -28,7 +28,7 @@ from marginax.latent.mixture import check_num
 from marginax.latent.vae.bounds import AbstractBound
 from marginax.latent.vae.conditional_prior import ConditionalPrior
 from marginax.latent.vae.generative import AbstractGenerative
-from marginax.latent.vae.inference import Inference, Keys, draw_noise, row_keys
+from marginax.latent.vae.inference import Inference, Keys, draw_noise
 from marginax.latent.vae.latent_posteriors import AbstractLatentPosterior, DiagonalNormal
 from marginax.latent.vae.latent_unet import LatentUNet
 from marginax.latent.vae.networks import Autoencoder, Extras

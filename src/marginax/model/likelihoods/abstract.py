@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Num, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Num, PRNGKeyArray
 from jaxtyping import Key as KeyOf
 
 from marginax.model.outcome import Outcome
@@ -54,6 +54,10 @@ class AbstractLikelihood(eqx.Module):
         """Raise a ValueError if the targets are what they should be, but rows of them teach nothing."""
         return
 
+    def is_judged(self, y: Num[Array, "n *d"]) -> Bool[Array, " n"]:
+        """Which targets say how well they are predicted."""
+        return jnp.ones(len(y), bool)
+
     @abc.abstractmethod
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> Any:
         """The distribution of the target given the output."""
@@ -89,8 +93,8 @@ class AbstractLikelihood(eqx.Module):
         """The same by draws with a key for each row, where it is estimated: a bound in expectation."""
         return self.log_prob(output, y, unknowns)
 
-    def views(self, x: Float[Array, "n ..."], *, key: PRNGKeyArray | None = None) -> Float[Array, "n views ..."]:
-        """Transformed inputs, where they are compared: random ones with a key, always the same without."""
+    def views(self, x: Float[Array, "n ..."], keys: KeyOf[Array, " n"], *, fresh: bool) -> Float[Array, "n views ..."]:
+        """Transformed inputs, where they are compared, by the keys of their rows: all at random, or spread evenly."""
         raise TypeError(f"{type(self).__name__} compares no views of inputs")
 
     def agreement(self, outputs: Float[Array, "n views k"], unknowns: Unknowns) -> Float[Array, " n"]:

@@ -5,8 +5,8 @@ two views; here it is their Jensen-Shannon divergence, which is in nats and at m
 
 $-w \Big( H\big[\tfrac1V \sum_v p(y \mid T_v x)\big] - \tfrac1V \sum_v H\big[p(y \mid T_v x)\big] \Big)$
 
-with the transforms $T_v$ drawn anew for every row and step where there is a key, and spread evenly where there is none,
-as for `mx.augment`.
+with the transforms $T_v$ drawn anew for every row and step where there is a key. Where there is none they are always
+the same: spread evenly, as for `mx.augment`, with noise that is each row's own.
 """
 
 from typing import Any, ClassVar
@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Key as KeyOf
 
-from marginax._kernels.random import derive
 from marginax.data.transforms import AbstractTransform, check_transforms
 from marginax.data.views import check_num_views, views_of
 from marginax.files import register
@@ -72,11 +72,11 @@ class ConsistencyRegularised(AbstractPartlyLabelled):
         for transform in self.transforms:
             transform.check(shape)
 
-    def views(self, x: Float[Array, "n ..."], *, key: PRNGKeyArray | None = None) -> Float[Array, "n views ..."]:
-        if key is None:
-            return jax.vmap(lambda row: views_of(self.transforms, row, self.num_views))(x)
-        keys = jax.vmap(lambda i: derive(key, i))(jnp.arange(x.shape[0]))
-        return jax.vmap(lambda row, k: views_of(self.transforms, row, self.num_views, key=k))(x, keys)
+    def views(self, x: Float[Array, "n ..."], keys: KeyOf[Array, " n"], *, fresh: bool) -> Float[Array, "n views ..."]:
+        def of(row: Array, key: PRNGKeyArray) -> Array:
+            return views_of(self.transforms, row, self.num_views, key=key, fresh=fresh)
+
+        return jax.vmap(of)(x, keys)
 
     def agreement(self, outputs: Float[Array, "n views k"], unknowns: Unknowns) -> Float[Array, " n"]:
         """Minus the weighted Jensen-Shannon divergence."""

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Num, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Num, PRNGKeyArray
 from jaxtyping import Key as KeyOf
 
 from marginax.files import register
@@ -209,11 +209,14 @@ class Tempered(AbstractLikelihood):
     def has_logits(self) -> bool:
         return self.likelihood.has_logits
 
+    def is_judged(self, y: Num[Array, "n *d"]) -> Bool[Array, " n"]:
+        return self.likelihood.is_judged(y)
+
     def check_inputs(self, shape: tuple[int, ...]) -> None:
         self.likelihood.check_inputs(shape)
 
-    def views(self, x: Float[Array, "n ..."], *, key: PRNGKeyArray | None = None) -> Float[Array, "n views ..."]:
-        return self.likelihood.views(x, key=key)
+    def views(self, x: Float[Array, "n ..."], keys: KeyOf[Array, " n"], *, fresh: bool) -> Float[Array, "n views ..."]:
+        return self.likelihood.views(x, keys, fresh=fresh)
 
     def agreement(self, outputs: Float[Array, "n views k"], unknowns: Unknowns) -> Float[Array, " n"]:
         return self.likelihood.agreement(outputs, unknowns) / self.temperature

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, Num, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Num, PRNGKeyArray
 
 from marginax.data.missing import MISSING
 from marginax.model.likelihoods.abstract import AbstractLikelihood, Unknowns
@@ -46,6 +46,10 @@ class AbstractPartlyLabelled(AbstractLikelihood):
             raise TypeError(f"likelihood must be one of data, without a term of its own for missing labels: {inner!r}")
         if not isinstance(self.weight, Tracer) and not 0 <= self.weight < math.inf:
             raise ValueError(f"weight must be >= 0 and finite, got {self.weight}")
+
+    def is_judged(self, y: Num[Array, " n"]) -> Bool[Array, " n"]:
+        """Those with a label: the term of another row says how sure it is, or how alike its views."""
+        return y != MISSING
 
     @property
     def has_logits(self) -> bool:
