@@ -35,10 +35,10 @@ def test_terms_are_the_label_and_the_entropy(inner, size, classes):
 
 METHODS = {
     "map": I.MAP(num_epochs=200, batch_size=None),
-    "vi": I.VI(num_epochs=20, batch_size=None),
-    "sghmc": I.SGHMC(num_warmup=40, num_samples=10, batch_size=16),
-    "laplace": I.Laplace(training=I.MAP(num_epochs=30, batch_size=None)),
-    "ensemble": I.DeepEnsemble(2, I.MAP(num_epochs=20, batch_size=None)),
+    "vi": I.VI(num_epochs=1000, batch_size=None),
+    "sghmc": I.SGHMC(num_warmup=1000, num_samples=50, batch_size=16),
+    "laplace": I.Laplace(training=I.MAP(num_epochs=200, batch_size=None)),
+    "ensemble": I.DeepEnsemble(2, I.MAP(num_epochs=200, batch_size=None)),
 }
 
 
@@ -51,9 +51,8 @@ def test_rows_without_labels_are_made_surer(name):
     for weight in (0.0, 1.0):
         model = mx.Model(mx.nets.MLP(2, (), 2, key=0), L.EntropyRegularised(L.Categorical(), weight))
         posterior = mx.fit(model, (x, y), METHODS[name], key=0, progress=False)
-        entropy.append(posterior.predict(x[y < 0]).entropy.mean())
-    assert name != "map" or entropy[1] < 0.7 * entropy[0]
-    assert np.isfinite(entropy).all()
+        entropy.append(posterior.predict(x[y < 0]).expected_entropy.mean())  # of each draw; these may disagree
+    assert 0 < entropy[1] < entropy[0] * (0.7 if name == "map" else 1.0)
     assert any("no likelihood of data" in text for text in posterior.summary().warnings)
     with pytest.raises(TypeError, match="no likelihood of data"):
         mx.evaluate.loo(posterior, (x, y))
@@ -160,7 +159,7 @@ def test_views_of_rows_without_labels_agree(name):
         posterior = mx.fit(model, (x, y), METHODS[name], key=0, progress=False)
         one, other = (posterior.predict(x * [1, sign]).probs[:, 0] for sign in (1, -1))
         apart.append(abs(one - other).mean())
-    assert apart[1] < apart[0] * (0.5 if name == "map" else 1.0)
+    assert apart[1] < 0.5 * apart[0]
     assert any("no likelihood of data" in text for text in posterior.summary().warnings)
     with pytest.raises(TypeError, match="no likelihood of data"):
         mx.evaluate.loo(posterior, (x, y))
