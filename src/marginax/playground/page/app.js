@@ -212,6 +212,7 @@ export class App {
       if (message.id === this.asked) this.#closePython();
       else if (message.slot && message.id !== run?.id) return;
       if (run && message.id === run.id) run.running = false;
+      if (!Object.values(this.runs).some((each) => each.running)) at("status").textContent = "";
       this.fail(message.message);
       return this.#progress();
     }

@@ -109,9 +109,14 @@ export class Plot {
   #margins() {
     const [width, height] = this.size;
     const bare = this.options.bare;
-    const left = bare ? 4 : 44;
+    const left = bare ? 4 : this.#turned ? 58 : 44;
     const bottom = bare ? 4 : this.options.xLabel ? 36 : 22;
     this.box = { left, top: 8, right: width - (bare ? 4 : 16), bottom: height - bottom };
+  }
+
+  /** Whether there is room for the label of the upright axis beside it. */
+  get #turned() {
+    return Boolean(this.options.yLabel) && !this.options.height;
   }
 
   /** What the axes span; a change glides there. @param {number[]} x @param {number[]} y @param {boolean} now */
@@ -191,6 +196,7 @@ export class Plot {
     ink.lineJoin = ink.lineCap = "round";
     this.options.paint(this, ink);
     ink.restore();
+    this.#labels(ink);
     this.inked++;
   }
 
@@ -202,7 +208,7 @@ export class Plot {
     ink.fillStyle = colour("soft");
     ink.textAlign = "center";
     ink.textBaseline = "top";
-    for (const x of ticks(...this.x, (right - left) / 75)) {
+    for (const x of ticks(...this.x, (right - left) / 60)) {
       const at = Math.round(this.px(x)) + 0.5;
       line(ink, [[at, top], [at, bottom]]);
       ink.fillText(say(x, 4), at, bottom + 5);
@@ -214,15 +220,20 @@ export class Plot {
       line(ink, [[left, at], [right, at]]);
       ink.fillText(say(y, 4), left - 6, at);
     }
-    ink.textAlign = "right";
-    ink.textBaseline = "bottom";
-    if (this.options.xLabel) ink.fillText(this.options.xLabel, right, this.size[1] - 2);
-    if (this.options.yLabel) {
-      ink.textAlign = "left";
-      ink.textBaseline = "top";
-      ink.fillStyle = colour("soft");
-      ink.fillText(this.options.yLabel, left + 6, top + 3);
-    }
+  }
+
+  /** What the axes are, over what was painted. */
+  #labels(ink) {
+    const { xLabel, yLabel } = this.options;
+    const { left, top, right, bottom } = this.box;
+    if (xLabel) this.text(xLabel, right, this.size[1] - 8, colour("soft"), "right");
+    if (!yLabel) return;
+    if (!this.#turned) return this.text(yLabel, left + 6, top + 9);
+    ink.save();
+    ink.translate(10, (top + bottom) / 2);
+    ink.rotate(-Math.PI / 2);
+    this.text(yLabel, 0, 0, colour("soft"), "center");
+    ink.restore();
   }
 
   /**
