@@ -391,7 +391,7 @@ export class App {
   #docs() {
     const [page, title] = DOCS[this.lab.name];
     const base = document.querySelector("meta[name=documentation]")?.content;
-    return base ? element("a", { href: `${base}${page}/` }, `More: ${title}.`) : element("span", { class: "more" }, `More in the documentation: ${title}.`);
+    return base ? element("a", { href: `${base}${page}/index.html` }, `More: ${title}.`) : element("span", { class: "more" }, `More in the documentation: ${title}.`);
   }
 
   /** Browsers bear a new address now and then, not in every frame. */
@@ -539,7 +539,7 @@ function stored() {
 }
 
 const token = new URLSearchParams(location.search).get("token");
-const app = new App(token === null ? new Recorded(document.querySelector("meta[name=recording]")?.content ?? "page/recording.json") : new Live(token));
+const app = new App(token === null ? new Recorded("page/recording.json") : new Live(token));
 theme();
 app.begin().catch((error) => {
   at("title").textContent = "The playground cannot begin";

@@ -37,7 +37,7 @@ export class LatentView {
     this.out = element("div", { class: "digits" });
     this.pad = this.#drawingPad();
     const said = element("figure", {}, element("figcaption", {}, element("b", {}, "Decoded"), element("span", {}, "mean and standard deviation")), this.out);
-    this.padFigure = element("figure", {}, element("figcaption", {}, element("b", {}, "Your digit"), element("span", {}, "draw with the mouse or a finger")), this.pad.canvas, this.pad.buttons);
+    this.padFigure = element("figure", {}, element("figcaption", {}, element("b", {}, "Your digit"), element("span", {}, "draw with mouse, finger or keys")), this.pad.canvas, this.pad.buttons);
     const row = element("div", { class: "main-and-side" }, this.plane.figure, element("div", { class: "stack" }, said, this.padFigure));
     place.replaceChildren(row);
     const line = app.setting("z");
@@ -73,7 +73,7 @@ export class LatentView {
   }
 
   #drawingPad() {
-    const canvas = element("canvas", { class: "pixel", width: SIDE, height: SIDE, role: "img", tabindex: 0, "aria-label": "Your digit: draw it with the pointer" });
+    const canvas = element("canvas", { class: "pixel", width: SIDE, height: SIDE, role: "application", tabindex: 0, "aria-label": "Your digit. Draw it with the pointer, or move the brush by arrow keys and draw by the space bar" });
     canvas.style.width = canvas.style.height = "min(100%, 196px)";
     canvas.style.touchAction = "none";
     let last = null;
@@ -96,9 +96,29 @@ export class LatentView {
       if (last) this.#say();
       last = null;
     });
+    let brush = [SIDE / 2, SIDE / 2];
+    canvas.addEventListener("keydown", (event) => {
+      const way = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+      if (!way && event.key !== " ") return;
+      event.preventDefault();
+      const now = way ? brush.map((x, k) => Math.min(Math.max(x + 2 * way[k], 1), SIDE - 1)) : brush;
+      if (!way || event.shiftKey) this.#stroke(brush, now);
+      brush = now;
+      this.#showBrush(brush);
+      this.app.announce(`Brush at column ${brush[0]}, row ${brush[1]} of ${SIDE}.`);
+      if (!way) this.#say();
+    });
+    canvas.addEventListener("blur", () => fill(canvas, this.pixels, 1, this.erased));
     const clear = element("button", { type: "button", onclick: () => this.#clear() }, "Clear");
     this.erasing = element("button", { type: "button", "aria-pressed": "false", onclick: () => this.erasing.setAttribute("aria-pressed", String(this.erasing.getAttribute("aria-pressed") !== "true")) }, "Erase a part");
     return { canvas, buttons: element("div", { class: "pads" }, this.erasing, clear) };
+  }
+
+  #showBrush([x, y]) {
+    fill(this.pad.canvas, this.pixels, 1, this.erased);
+    const ink = this.pad.canvas.getContext("2d");
+    ink.strokeStyle = colour("red");
+    ink.strokeRect(x - 1.5, y - 1.5, 3, 3);
   }
 
   #stroke([x0, y0], [x1, y1]) {

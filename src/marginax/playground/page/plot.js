@@ -215,7 +215,7 @@ export class Plot {
     }
     ink.textAlign = "right";
     ink.textBaseline = "middle";
-    for (const y of ticks(...this.y, (bottom - top) / 42)) {
+    for (const y of ticks(...this.y, (bottom - top) / 36)) {
       const at = Math.round(this.py(y)) + 0.5;
       line(ink, [[left, at], [right, at]]);
       ink.fillText(say(y, 4), left - 6, at);

@@ -51,13 +51,13 @@ export class SamplersView {
     const panel = { slot, draws: [], moves: [], histogram: null, diagnostics: null, at: 0, move: null, began: 0 };
     const two = this.app.slots.length > 1;
     panel.main = new Plot({ title: this.nameOf(slot), aspect: 1.08, least: 280, xLabel: "first coordinate", yLabel: "second coordinate", paint: (p) => this.#paint(p, panel) });
-    this.#explain(panel);
     panel.histograms = [0, 1].map((axis) => {
       const plot = new Plot({ title: ["First coordinate", "Second coordinate"][axis], height: 130, yLabel: "density", paint: (p) => this.#paintHistogram(p, panel, axis) });
       if (axis === 0) plot.note.replaceWith(legend([["blue/.45", "", "draws"], ["ink", "thin", "truth"]]));
       return plot;
     });
     panel.energy = new Plot({ title: "Energy along the path", height: 144, xLabel: "step of the integrator", yLabel: "energy", paint: (p) => this.#paintEnergy(p, panel) });
+    this.#explain(panel);
     panel.plots = [panel.main, ...panel.histograms, panel.energy];
     this.panels[slot] = panel;
     const rest = element("div", { class: "stack" }, ...panel.histograms.map((plot) => plot.figure), panel.energy.figure);
@@ -75,6 +75,7 @@ export class SamplersView {
     const path = sampler === "NUTS" ? tree : PROPOSES.includes(sampler) ? [["blue", "thin", "path"]] : [];
     const refused = PROPOSES.includes(sampler) ? [["red", "dot", "refused"]] : [];
     const words = legend([["faint", "dot", "draws"], ...path, ["green", "dot", path.length ? "accepted" : "newest"], ...refused]);
+    panel.energy.figure.hidden = path.length === 0;
     panel.main.setTitle(this.nameOf(panel.slot));
     panel.main.caption.replaceChildren(panel.main.titleText, words);
   }
