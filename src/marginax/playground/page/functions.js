@@ -38,7 +38,7 @@ export class FunctionsView {
     plot.note.replaceWith(
       legend([[tone, "thin", "functions, their mean bold"], [`${tone}/.5`, "", "mean ± 1.64 sd of functions"], ["orange/.55", "", "90% of new measurements"]]),
     );
-    const strip = new Plot({ title: "Where does the uncertainty come from?", height: 132, xLabel: "x", yLabel: "standard deviation", paint: (p) => this.#paintStrip(p, slot) });
+    const strip = new Plot({ title: "Where does the uncertainty come from?", height: 132, xLabel: "x", yLabel: "std. deviation", paint: (p) => this.#paintStrip(p, slot) });
     strip.note.replaceWith(legend([[tone, "", "epistemic: shrinks with data"], ["orange", "", "aleatoric: noise that stays"]]));
     const editor = new PointEditor(plot, this.#editing(plot));
     this.panels[slot] = { plot, strip, editor };

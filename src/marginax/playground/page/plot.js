@@ -109,14 +109,9 @@ export class Plot {
   #margins() {
     const [width, height] = this.size;
     const bare = this.options.bare;
-    const left = bare ? 4 : this.#turned ? 58 : 44;
+    const left = bare ? 4 : this.options.yLabel ? 58 : 44;
     const bottom = bare ? 4 : this.options.xLabel ? 36 : 22;
     this.box = { left, top: 8, right: width - (bare ? 4 : 16), bottom: height - bottom };
-  }
-
-  /** Whether there is room for the label of the upright axis beside it. */
-  get #turned() {
-    return Boolean(this.options.yLabel) && !this.options.height;
   }
 
   /** What the axes span; a change glides there. @param {number[]} x @param {number[]} y @param {boolean} now */
@@ -225,10 +220,9 @@ export class Plot {
   /** What the axes are, over what was painted. */
   #labels(ink) {
     const { xLabel, yLabel } = this.options;
-    const { left, top, right, bottom } = this.box;
+    const { top, right, bottom } = this.box;
     if (xLabel) this.text(xLabel, right, this.size[1] - 8, colour("soft"), "right");
     if (!yLabel) return;
-    if (!this.#turned) return this.text(yLabel, left + 6, top + 9);
     ink.save();
     ink.translate(10, (top + bottom) / 2);
     ink.rotate(-Math.PI / 2);

@@ -74,7 +74,7 @@ export class SamplersView {
     const tree = DEPTHS.slice(0, 5).map((name, k) => [name, "thin", k ? `${k + 1}` : "doubling 1"]);
     const path = sampler === "NUTS" ? tree : PROPOSES.includes(sampler) ? [["blue", "thin", "path"]] : [];
     const refused = PROPOSES.includes(sampler) ? [["red", "dot", "refused"]] : [];
-    const words = legend([["faint", "dot", "draws"], ...path, ["green", "dot", path.length ? "accepted" : "newest"], ...refused]);
+    const words = legend([["faint", "dot", "draws, by chain"], ...path, ["green", "dot", path.length ? "accepted" : "newest"], ...refused]);
     panel.energy.figure.hidden = path.length === 0;
     panel.main.setTitle(this.nameOf(panel.slot));
     panel.main.caption.replaceChildren(panel.main.titleText, words);
@@ -166,7 +166,8 @@ export class SamplersView {
       const [low, high] = extent([energy]);
       const middle = (low + high) / 2;
       const half = Math.max((high - low) / 2, 0.05);
-      panel.energy.view([0, panel.move.path.length - 1], [middle - 1.2 * half, middle + 1.2 * half], true);
+      const above = panel.move.depth?.length ? 2 : 1.2; // room for the tree
+      panel.energy.view([0, panel.move.path.length - 1], [middle - 1.2 * half, middle + above * half], true);
     } else panel.energy.view([0, 1], [0, 1], true);
   }
 
