@@ -1,7 +1,7 @@
 """For the site: the page of the playground, with a recording in place of a server.
 
-Browsers load neither modules nor JSON from files: modules become one script, and the recording another, so that the
-page also works where the site was unpacked into a folder.
+Browsers load neither modules nor JSON from files: modules become one script, and the
+recording another, so that the page also works where the site lies in a folder.
 """
 
 import re
@@ -44,7 +44,7 @@ def on_post_build(*, config: Any, **kwargs: Any) -> None:
 
 
 def one_script(name: str) -> str:
-    """A module and all that it imports, each in a function of its own that gives what it exports."""
+    """A module and all that it imports, each in a function of its own."""
     parts: dict[str, str] = {}
 
     def add(name: str) -> None:

@@ -6,6 +6,7 @@ What was compiled before is found in JAX's cache on disk: the first use of the p
 """
 
 import argparse
+import itertools
 import time
 
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -90,10 +91,11 @@ def main() -> None:
                 other.close()
             page.bring_to_front()
             times = page.evaluate(DRAG)
-            steps = sorted(b - a for a, b in zip(times, times[1:], strict=False))
+            steps = sorted(b - a for a, b in itertools.pairwise(times))
             late = sum(step > 1000 / 60 * 1.5 for step in steps)
             rate = 1000 * len(steps) / sum(steps)
-            print(f"dragging: {rate:.1f} frames per second, {late} of {len(steps)} late, longest {steps[-1]:.0f} ms", flush=True)
+            said = f"{rate:.1f} frames per second, {late} of {len(steps)} late, longest {steps[-1]:.0f} ms"
+            print(f"dragging: {said}", flush=True)
             methods = [m for m in wanted.split(",") if m] or page.locator("#set-a-method option").evaluate_all(
                 "all => all.map((one) => one.value)"
             )

@@ -45,7 +45,8 @@ class Row:
 
     def __str__(self) -> str:
         workers = ", ".join(f"{each:.0f}" for each in self.workers)
-        return f"{self.minute:5.1f} min {self.runs:5} runs   server {self.server:.0f}   workers {workers}   page {self.page:.1f} MB"
+        done = f"{self.minute:5.1f} min {self.runs:5} runs"
+        return f"{done}   server {self.server:.0f}   workers {workers}   page {self.page:.1f} MB"
 
 
 @dataclass
@@ -94,7 +95,8 @@ def link(lab: dict[str, Any], rng: random.Random, labs_with_methods: tuple[str, 
         if name in SMALL:
             low, high = SMALL[name]
             low, high = max(low, setting["least"]), min(high, setting["most"])
-            chosen[name] = str(rng.randint(int(low), int(high)) if kind == "integer" else round(rng.uniform(low, high), 3))
+            value = rng.uniform(low, high)
+            chosen[name] = str(round(value) if kind == "integer" else round(value, 3))
         elif rng.random() < 0.3 and kind == "choice":
             chosen[name] = rng.choice(setting["choices"])["value"]
         elif rng.random() < 0.2 and name in ("seed", "step_size", "correlation", "ask", "components", "temperature"):

@@ -1,10 +1,14 @@
 """The page as a person uses it, in Chromium, against the real server and its workers."""
 
+import ast
 import contextlib
 import functools
 import json
+import os
 import re
 import runpy
+import subprocess
+import sys
 import threading
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -130,6 +134,42 @@ def test_a_question_is_answered_and_the_table_has_what_python_gives(address, vis
     assert len(shown) == len(numbers) > 0
     for mine, theirs in zip(shown, numbers.values(), strict=True):
         assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-6)
+
+
+TEN = (
+    "functions?budget=0.1",
+    "functions?method=NUTS&data=own&points=0,1;1,3;2,2;4,5&likelihood=fixed&budget=0.05",
+    "functions?method=Laplace&data=co2&ask=2022.5&likelihood=learned&budget=0.1",
+    "functions?prior_only=true&activation=sin&hidden=10",
+    "boundaries?budget=0.05",
+    "boundaries?method=HMC&data=circles&beside=false&ask_x=2&seed=3&budget=0.05&hidden=10",
+    "samplers?sampler=NUTS&target=network&step_size=0.3&steps=200",
+    "samplers?sampler=ParallelTempering&target=two_modes&temperatures=4&steps=100",
+    "variational?example=mixture&by=EM&components=3&iterations=10",
+    "active?chosen=5,40&budget=0.1",
+    "latent?task=complete&budget=0.05",
+)
+
+
+@pytest.mark.parametrize("state", TEN)
+def test_copied_python_of_ten_states_prints_the_numbers_that_the_page_shows(
+    address, visitor, data_dir, tmp_path, state
+):
+    page = visitor(f"{address}#{state}")
+    finish(page)
+    names = page.locator("#numbers tbody th").evaluate_all("all => all.map((one) => one.textContent)")
+    cells = page.locator("#numbers td").evaluate_all("cells => cells.map((cell) => cell.dataset.value)")
+    page.click("#python")
+    page.locator("#code-says", has_text="Copied").wait_for()
+    copied = tmp_path / "copied.py"
+    copied.write_text(page.evaluate("navigator.clipboard.readText()"))
+    surroundings = {**os.environ, "MARGINAX_DATA": str(data_dir)}
+    done = subprocess.run([sys.executable, copied], capture_output=True, text=True, env=surroundings, check=False)
+    assert done.returncode == 0, done.stderr
+    printed = ast.literal_eval(done.stdout.strip().splitlines()[-1].replace("nan", "None"))
+    assert {name.replace("_", " "): value for name, value in printed.items()} == dict(
+        zip(names, map(json.loads, cells), strict=True)
+    )
 
 
 def test_points_are_added_moved_and_removed_by_mouse(address, visitor):
@@ -339,6 +379,52 @@ def test_a_digit_is_drawn_encoded_and_completed(address, visitor, data_dir):
     assert page.locator("canvas[aria-label^=Completion]").count() == 8
 
 
+def test_a_digit_is_drawn_by_keys_and_one_of_the_data_is_shown_where_none_is_drawn(address, visitor, data_dir):
+    del data_dir  # the digits of the server come from there
+    page = visitor(address + "#latent?budget=0.05&task=encode")
+    finish(page)
+    pad = page.locator("canvas[aria-label^='Your digit']")
+    assert pad.evaluate(LIGHT) > 50  # the first of the test set, which is what was encoded
+    page.click("text='Clear'")
+    finish(page)
+    assert pad.evaluate(LIGHT) == 0
+    pad.focus()
+    for _ in range(5):
+        page.keyboard.press("Shift+ArrowDown")
+    assert "row 24" in page.inner_text("#announce")
+    again(page, lambda: page.keyboard.press(" "))
+    drawn = re.search(r"digit=([^&]*)", link_of(page))[1].split(",")
+    assert sum(float(x) > 0.5 for x in drawn) > 10
+
+
+LIGHT = "(one) => one.getContext('2d').getImageData(0, 0, 28, 28).data.filter((x, k) => k % 4 === 0 && x > 127).length"
+
+
+def test_what_cannot_be_fitted_is_said_and_nothing_seems_to_run(address, visitor):
+    page = visitor(address + QUICK["functions"])
+    finish(page)
+    again(page, lambda: page.click("text='Remove all'"))
+    assert page.inner_text("#reading h2").startswith("The prior")
+    with asking(page):
+        page.mouse.click(*spot(page.locator("#picture canvas").first, 0.3, 0.4))
+    page.locator("#error", has_text="at least 3").wait_for()
+    assert page.inner_text("#status") == ""
+    assert page.get_attribute("body", "data-running") == "0"
+
+
+def test_every_picture_and_every_control_has_a_name_for_who_does_not_see_it(address, visitor):
+    for lab in QUICK.values():
+        page = visitor(address + lab)
+        finish(page)
+        assert page.locator("canvas:not([aria-label])").count() == 0
+        assert page.evaluate(UNNAMED) == []
+
+
+UNNAMED = """() => [...document.querySelectorAll("button, input, select, a[href], [tabindex='0'], summary")]
+  .filter((one) => one.checkVisibility() && !(one.textContent.trim() || one.getAttribute("aria-label")
+                   || one.labels?.length || one.title)).map((one) => one.outerHTML.slice(0, 120))"""
+
+
 @pytest.mark.parametrize("lab", sorted(QUICK))
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_cut_off_on_a_phone(address, visitor, lab, scheme):
@@ -408,18 +494,23 @@ def test_a_recording_shows_side_by_side_only_what_was_recorded(tmp_path, visitor
         assert page.locator("#picture figure b", has_text="MALA").count() == 1
 
 
-def test_the_site_has_the_page_beside_its_recording(tmp_path, visitor):
-    docs = PAGE.parents[3] / "docs"
-    runpy.run_path(str(docs / "recorded_playground.py"))["on_post_build"](config={"site_dir": str(tmp_path)})
-    (tmp_path / "assets" / "playground.json").write_bytes((docs / "assets" / "playground.json").read_bytes())
-    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(tmp_path))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        for lab in ("functions", "boundaries", "samplers", "variational"):
-            page = visitor(f"http://127.0.0.1:{server.server_port}/assets/playground/recorded.html#{lab}")
-            page.locator("#status", has_text="recorded").wait_for()
-            assert page.locator("#reading strong").count() > 0
-            assert page.locator("#about a").get_attribute("href").startswith("../../")
-        server.shutdown()
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """What the documentation has of the playground."""
+    folder = tmp_path_factory.mktemp("site")
+    hook = runpy.run_path(str(PAGE.parents[3] / "docs" / "recorded_playground.py"))["on_post_build"]
+    hook(config={"site_dir": str(folder)})
+    return folder / "assets" / "playground" / "recorded.html"
+
+
+@pytest.mark.parametrize("lab", ["functions", "boundaries", "samplers", "variational"])
+def test_the_recording_of_the_site_plays_from_a_folder_of_files(site, visitor, lab):
+    page = visitor(f"{site.as_uri()}#{lab}")
+    page.locator("#status", has_text="recorded").wait_for()
+    assert page.locator("#reading strong").count() > 0
+    assert page.locator("#about a").get_attribute("href").startswith("../../")
+    page.click("#python")
+    page.locator("#code-text", has_text="import marginax").wait_for()
 
 
 @contextlib.contextmanager

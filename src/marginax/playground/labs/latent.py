@@ -138,7 +138,13 @@ def answer(posterior: Any, settings: Settings) -> dict[str, Any]:
         return {**place, "mean": mean, "std": np.sqrt(mean * (1 - mean))}
     seen = mask_of(settings)
     found = posterior.complete(digit, seen, _NUM_ANSWERS, key=settings["seed"])
-    return {**place, "erased": 1 - seen[0].astype(int), "completions": found.values[:, 0], "mean": found.mean[0], "std": found.std[0]}
+    return {
+        **place,
+        "erased": 1 - seen[0].astype(int),
+        "completions": found.values[:, 0],
+        "mean": found.mean[0],
+        "std": found.std[0],
+    }
 
 
 def digit_of(settings: Settings) -> np.ndarray:
