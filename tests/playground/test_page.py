@@ -1,31 +1,20 @@
 """The page as a person uses it, in Chromium, against the real server and its workers."""
 
 import ast
-import contextlib
-import functools
 import json
 import os
 import re
 import runpy
 import subprocess
 import sys
-import threading
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pytest
-from tests.playground.conftest import serving
-from tests.report.browser import find_browser
+from tests.playground.conftest import PATIENCE, again, asking, finish, link_of, points_in, serving
 
-playwright = pytest.importorskip("playwright.sync_api")
+from marginax.playground.labs import PLAYABLE
+from marginax.playground.slots import COMMAND
 
-from marginax.playground.labs import PLAYABLE  # noqa: E402
-from marginax.playground.record import record  # noqa: E402
-from marginax.playground.slots import COMMAND  # noqa: E402
-
-PAGE = Path(__file__).resolve().parents[2] / "src" / "marginax" / "playground" / "page"
-PATIENCE = 240_000  # milliseconds: compilations on a machine that is busy
 QUICK = {
     "functions": "#functions?method=Laplace&chains=1&budget=0.05",
     "boundaries": "#boundaries?method=Laplace&chains=1&budget=0.05",
@@ -34,81 +23,6 @@ QUICK = {
     "active": "#active?method=Laplace&budget=0.05",
 }
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    program = find_browser()
-    if program is None:
-        pytest.skip("no Chromium on this machine")
-    with playwright.sync_playwright() as started:
-        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = started.chromium.launch(executable_path=program, args=options)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def address():
-    with serving(playable=PLAYABLE, command=COMMAND, patience=60.0) as (door, _):
-        yield door.address
-
-
-@pytest.fixture
-def visitor(chromium):
-    """Opens pages, and in the end asks whether the console was quiet."""
-    contexts, said = [], []
-
-    def visit(address, *, width=1280, height=800, scheme="light"):
-        context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-        context.grant_permissions(["clipboard-read", "clipboard-write"])
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(PATIENCE)
-        page.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.goto(address)
-        return page
-
-    yield visit
-    for context in contexts:
-        context.close()
-    assert said == []
-
-
-def finish(page):
-    """Until what was asked for is computed."""
-    page.locator("#status", has_text="done in").wait_for()
-    page.locator("body[data-running='0']").wait_for()
-    assert page.locator("#error").is_hidden(), page.inner_text("#error")
-
-
-def again(page, act):
-    """Do something that asks for another run, and wait for its end."""
-    with asking(page):
-        act()
-    finish(page)
-
-
-@contextlib.contextmanager
-def asking(page):
-    """Until the page has asked the server for a run."""
-    before = int(page.get_attribute("body", "data-asked") or 0)
-    yield
-    for _ in range(600):
-        if int(page.get_attribute("body", "data-asked") or 0) > before:
-            return
-        page.wait_for_timeout(20)
-    raise AssertionError("the page did not ask for a run")
-
-
-def link_of(page):
-    return unquote(urlsplit(page.url).fragment)
-
-
-def points_in(page):
-    found = re.search(r"points=([^&]*)", link_of(page))
-    return [[float(x) for x in each.split(",")] for each in found[1].split(";") if each] if found else None
 
 
 def spot(canvas, across, down):
@@ -361,7 +275,7 @@ def test_a_digit_is_drawn_encoded_and_completed(address, visitor, data_dir):
     finish(page)
     again(page, lambda: page.mouse.click(*spot(page.locator("#picture canvas").first, 0.3, 0.3)))
     assert "z=" in link_of(page)
-    pad = page.locator("canvas.pixel").first
+    pad = page.locator("canvas[aria-label^='Your digit']")
 
     def stroke(*places):
         page.mouse.move(*spot(pad, *places[0]))
@@ -456,77 +370,3 @@ def test_a_lost_server_is_said(chromium):
         page.locator("#connection[data-state=ready]").wait_for(timeout=PATIENCE)
     page.locator("#banner", has_text="lost").wait_for(timeout=PATIENCE)
     page.close()
-
-
-def test_a_recording_runs_without_a_server(tmp_path, visitor):
-    runs = [("variational", {"example": "coin"}), ("variational", {"example": "coin", "heads": 5.0})]
-    with recorded(tmp_path, runs) as site:
-        page = visitor(site)
-        page.locator("#status", has_text="recorded").wait_for()
-        before = page.inner_text("#reading")
-        assert page.locator("#set-a-heads").is_enabled()
-        assert page.locator("#set-a-tails").is_disabled()
-        with asking(page):
-            page.locator("#set-a-heads").fill("150")
-        page.locator("#status", has_text="recorded").wait_for()
-        assert page.inner_text("#reading") != before
-        page.click("#python")
-        page.locator("#code-text", has_text="import marginax").wait_for()
-
-
-def test_a_recording_shows_side_by_side_only_what_was_recorded(tmp_path, visitor):
-    walk = {"sampler": "MetropolisHastings", "steps": 25}
-    runs = [
-        ("samplers", {"steps": 25}),
-        ("samplers", walk),
-        ("samplers", {**walk, "sampler": "MALA", "target": "ring"}),
-    ]
-    with recorded(tmp_path, runs) as site:
-        page = visitor(site + "#samplers?b.sampler=MALA")
-        page.locator("#status", has_text="Metropolis-Hastings: recorded").wait_for()
-        said = page.locator("#reading h2").all_inner_texts()
-        assert [words.split(":")[0] for words in said] == ["HMC"] * 3 + ["Metropolis-Hastings"] * 3
-        assert "densities" in page.locator("#reading > div:nth-child(5)").inner_text()
-        with asking(page):
-            page.select_option("#set-a-target", "ring")
-        page.locator("#status", has_text="recorded").wait_for()
-        assert page.locator("#compare").is_disabled()
-        assert page.locator("#picture figure b", has_text="MALA").count() == 1
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """What the documentation has of the playground."""
-    folder = tmp_path_factory.mktemp("site")
-    hook = runpy.run_path(str(PAGE.parents[3] / "docs" / "recorded_playground.py"))["on_post_build"]
-    hook(config={"site_dir": str(folder)})
-    return folder / "assets" / "playground" / "recorded.html"
-
-
-@pytest.mark.parametrize("lab", ["functions", "boundaries", "samplers", "variational"])
-def test_the_recording_of_the_site_plays_from_a_folder_of_files(site, visitor, lab):
-    page = visitor(f"{site.as_uri()}#{lab}")
-    page.locator("#status", has_text="recorded").wait_for()
-    assert page.locator("#reading strong").count() > 0
-    assert page.locator("#about a").get_attribute("href").startswith("../../")
-    page.click("#python")
-    page.locator("#code-text", has_text="import marginax").wait_for()
-
-
-@contextlib.contextmanager
-def recorded(folder, runs):
-    """The page beside a recording, and a server that knows files only."""
-    (folder / "page").mkdir()
-    for path in PAGE.iterdir():
-        (folder / "page" / path.name).write_bytes(path.read_bytes())
-    (folder / "index.html").write_bytes((PAGE / "index.html").read_bytes())
-    (folder / "page" / "recording.json").write_text(json.dumps(record(PLAYABLE, runs)))
-    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *args):
-        pass
