@@ -82,6 +82,7 @@ def test_no_file_outside_of_the_page_is_given_out(served, path):
         {"token": "wrong"},
         {"origin": "http://evil.example"},
         {"origin": "null"},
+        {"origin": ""},
         {"origin": "https://127.0.0.1:1"},
         {"host": "evil.example"},
     ],

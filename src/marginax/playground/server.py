@@ -98,8 +98,8 @@ def make_app(
         return JSONResponse({"version": __version__, "labs": [p.lab.described() for p in playable.values()]})
 
     async def socket(websocket: WebSocket) -> None:
-        origin = websocket.headers.get("origin", "")
-        if origin.removeprefix("http://") not in door.hosts or not door.knows(websocket.query_params.get("token")):
+        own_page = websocket.headers.get("origin") in [f"http://{host}" for host in door.hosts]
+        if not own_page or not door.knows(websocket.query_params.get("token")):
             await websocket.close(1008)
             return
         await websocket.accept()
