@@ -186,7 +186,7 @@ export class Controls {
 
   #points(setting, help) {
     const { app } = this;
-    const file = element("input", { type: "file", accept: ".csv,.txt,text/csv,text/plain", class: "unseen", id: "csv", tabindex: -1 });
+    const file = element("input", { type: "file", accept: ".csv,.txt,text/csv,text/plain", class: "unseen", id: "csv", tabindex: -1, "aria-label": "CSV file" });
     file.addEventListener("change", () => {
       if (file.files[0]) this.#upload(file.files[0], setting);
       file.value = "";
