@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import json
+import re
 import sys
 import threading
 import time
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -15,11 +17,14 @@ pytest.importorskip("uvicorn")
 websockets = pytest.importorskip("websockets")
 
 from tests.playground.fake_worker import PLAYABLE  # noqa: E402
+from tests.report.browser import find_browser  # noqa: E402
 
+from marginax.playground.labs import PLAYABLE as LABS  # noqa: E402
 from marginax.playground.server import Door, make_app  # noqa: E402
 from marginax.playground.serving import listening_socket, server_of  # noqa: E402
-from marginax.playground.slots import Slot  # noqa: E402
+from marginax.playground.slots import COMMAND, Slot  # noqa: E402
 
+PATIENCE = 240_000  # milliseconds: compilations on a machine that is busy
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
 
 
@@ -88,3 +93,83 @@ async def opened(door, *, token=None, origin=None, host=None):
         page = Page(connection)
         assert (await page.hear())["type"] == "ready"
         yield page
+
+
+# ---- the page in a browser
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A browser without a window."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    program = find_browser()
+    if program is None:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as started:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        browser = started.chromium.launch(executable_path=program, args=options)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def address():
+    with serving(playable=LABS, command=COMMAND, patience=60.0) as (door, _):
+        yield door.address
+
+
+@pytest.fixture
+def visitor(chromium):
+    """Opens pages, and in the end asks whether the console was quiet."""
+    contexts, said = [], []
+
+    def visit(address, *, width=1280, height=800, scheme="light"):
+        context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(address)
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert said == []
+
+
+def finish(page):
+    """Until what was asked for is computed."""
+    page.locator("#status", has_text="done in").wait_for()
+    page.locator("body[data-running='0']").wait_for()
+    assert page.locator("#error").is_hidden(), page.inner_text("#error")
+
+
+def again(page, act):
+    """Do something that asks for another run, and wait for its end."""
+    with asking(page):
+        act()
+    finish(page)
+
+
+@contextlib.contextmanager
+def asking(page):
+    """Until the page has asked the server for a run."""
+    before = int(page.get_attribute("body", "data-asked") or 0)
+    yield
+    for _ in range(600):
+        if int(page.get_attribute("body", "data-asked") or 0) > before:
+            return
+        page.wait_for_timeout(20)
+    raise AssertionError("the page did not ask for a run")
+
+
+def link_of(page):
+    return unquote(urlsplit(page.url).fragment)
+
+
+def points_in(page):
+    found = re.search(r"points=([^&]*)", link_of(page))
+    return [[float(x) for x in each.split(",")] for each in found[1].split(";") if each] if found else None

@@ -7,7 +7,7 @@ from marginax.playground.playable import Frame, Playable
 from marginax.playground.protocol import Choice, Lab, Setting
 from marginax.playground.worker import serve
 
-CHOICES = tuple(Choice(name, name) for name in ("count", "hang", "die", "fail"))
+CHOICES = tuple(Choice(name, name) for name in ("count", "hang", "die", "fail", "trip"))
 LAB = Lab(
     "fake",
     "Fake",
@@ -34,7 +34,18 @@ def run(settings, stage):
     return {"last": settings["num"] - 1, "unknown": float("nan")}
 
 
-PLAYABLE = {"fake": Playable(LAB, run, lambda settings: f"numbers = {{'last': {settings['num'] - 1}}}\n")}
+def check(settings):
+    if settings["do"] == "trip":
+        raise OSError("the server itself trips over this")
+
+
+def to_python(settings):
+    if settings["do"] == "fail":
+        raise FileNotFoundError("there are no data: fetch them")
+    return f"numbers = {{'last': {settings['num'] - 1}}}\n"
+
+
+PLAYABLE = {"fake": Playable(LAB, run, to_python, check)}
 
 if __name__ == "__main__":
     serve(PLAYABLE)

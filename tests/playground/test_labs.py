@@ -21,8 +21,8 @@ KEYS = {
     "coin": {"example", "flips", "grid", "prior", "posterior", "a", "b", "mean", "lower", "upper", "log_evidence"},
     "active": MAPS | {"log_density", "pool", "chosen", "labels", "scores", "suggested", "accuracy"},
     "decode": {"task", "z", "mean", "std", "codes"},
-    "encode": {"task", "z", "z_std", "mean", "std", "codes"},
-    "complete": {"task", "z", "z_std", "completions", "mean", "std", "codes"},
+    "encode": {"task", "z", "z_std", "digit", "mean", "std", "codes"},
+    "complete": {"task", "z", "z_std", "digit", "erased", "completions", "mean", "std", "codes"},
 }
 QUICK = [
     ("functions", {"method": "MAP", "budget": 0.02, "hidden": "10", "chains": 1}),
@@ -118,6 +118,40 @@ def test_digits_that_are_not_there_are_asked_for_politely(tmp_path, monkeypatch)
     with pytest.raises(FileNotFoundError, match="MARGINAX_DATA"):
         play("latent", {})
     latent.digits.cache_clear()
+
+
+def test_measurements_that_are_not_there_are_asked_for_politely_by_who_computes(monkeypatch):
+    """The server reads no data: where they are missing, the worker says so, and no connection ends."""
+    from marginax.playground.labs import points
+
+    def nothing(kind):
+        raise OSError("no network")
+
+    monkeypatch.setattr(points, "load_co2", nothing)
+    functions = PLAYABLE["functions"]
+    functions.check(functions.lab.complete({"data": "co2"}))
+    with pytest.raises(FileNotFoundError, match=r"MARGINAX_DATA.*no network"):
+        play("functions", {"data": "co2"})
+
+
+def test_bald_suggests_no_label_that_is_known_even_where_all_networks_agree():
+    from marginax.playground.labs.active import suggested_by
+
+    assert suggested_by(np.zeros(5), [0, 1]) == 2
+    assert suggested_by(np.array([0.0, 0.0, 0.1, 0.3]), [3, 0]) == 2
+    settings = PLAYABLE["active"].lab.complete({"method": "DeepEnsemble", "budget": 0.02})
+    numbers = PLAYABLE["active"].run(settings, Stage(lambda frame: None, lambda: None))
+    assert numbers["suggested"] not in (0, 1)
+    assert executed("active", settings) == numbers
+
+
+@pytest.mark.slow
+def test_the_game_of_labels_begins_with_networks_that_disagree():
+    """By the default method: two labels leave much to be asked, and nothing is settled by a prior alone."""
+    _, frames, numbers = play("active", {})
+    assert max(numbers["scores"]) > 0.1
+    assert numbers["accuracy"] > 0.6
+    assert frames[-1].data["suggested"] == numbers["suggested"]
 
 
 @pytest.mark.slow

@@ -1,27 +1,20 @@
 """The page as a person uses it, in Chromium, against the real server and its workers."""
 
-import contextlib
-import functools
+import ast
 import json
+import os
 import re
 import runpy
-import threading
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+import subprocess
+import sys
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pytest
-from tests.playground.conftest import serving
-from tests.report.browser import find_browser
+from tests.playground.conftest import PATIENCE, again, asking, finish, link_of, points_in, serving
 
-playwright = pytest.importorskip("playwright.sync_api")
+from marginax.playground.labs import PLAYABLE
+from marginax.playground.slots import COMMAND
 
-from marginax.playground.labs import PLAYABLE  # noqa: E402
-from marginax.playground.record import record  # noqa: E402
-from marginax.playground.slots import COMMAND  # noqa: E402
-
-PAGE = Path(__file__).resolve().parents[2] / "src" / "marginax" / "playground" / "page"
-PATIENCE = 240_000  # milliseconds: compilations on a machine that is busy
 QUICK = {
     "functions": "#functions?method=Laplace&chains=1&budget=0.05",
     "boundaries": "#boundaries?method=Laplace&chains=1&budget=0.05",
@@ -30,81 +23,6 @@ QUICK = {
     "active": "#active?method=Laplace&budget=0.05",
 }
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    program = find_browser()
-    if program is None:
-        pytest.skip("no Chromium on this machine")
-    with playwright.sync_playwright() as started:
-        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = started.chromium.launch(executable_path=program, args=options)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def address():
-    with serving(playable=PLAYABLE, command=COMMAND, patience=60.0) as (door, _):
-        yield door.address
-
-
-@pytest.fixture
-def visitor(chromium):
-    """Opens pages, and in the end asks whether the console was quiet."""
-    contexts, said = [], []
-
-    def visit(address, *, width=1280, height=800, scheme="light"):
-        context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-        context.grant_permissions(["clipboard-read", "clipboard-write"])
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(PATIENCE)
-        page.on("console", lambda message: said.append(message.text) if message.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.goto(address)
-        return page
-
-    yield visit
-    for context in contexts:
-        context.close()
-    assert said == []
-
-
-def finish(page):
-    """Until what was asked for is computed."""
-    page.locator("#status", has_text="done in").wait_for()
-    page.locator("body[data-running='0']").wait_for()
-    assert page.locator("#error").is_hidden(), page.inner_text("#error")
-
-
-def again(page, act):
-    """Do something that asks for another run, and wait for its end."""
-    with asking(page):
-        act()
-    finish(page)
-
-
-@contextlib.contextmanager
-def asking(page):
-    """Until the page has asked the server for a run."""
-    before = int(page.get_attribute("body", "data-asked") or 0)
-    yield
-    for _ in range(600):
-        if int(page.get_attribute("body", "data-asked") or 0) > before:
-            return
-        page.wait_for_timeout(20)
-    raise AssertionError("the page did not ask for a run")
-
-
-def link_of(page):
-    return unquote(urlsplit(page.url).fragment)
-
-
-def points_in(page):
-    found = re.search(r"points=([^&]*)", link_of(page))
-    return [[float(x) for x in each.split(",")] for each in found[1].split(";") if each] if found else None
 
 
 def spot(canvas, across, down):
@@ -130,6 +48,42 @@ def test_a_question_is_answered_and_the_table_has_what_python_gives(address, vis
     assert len(shown) == len(numbers) > 0
     for mine, theirs in zip(shown, numbers.values(), strict=True):
         assert mine == pytest.approx(theirs, rel=1e-4, abs=1e-6)
+
+
+TEN = (
+    "functions?budget=0.1",
+    "functions?method=NUTS&data=own&points=0,1;1,3;2,2;4,5&likelihood=fixed&budget=0.05",
+    "functions?method=Laplace&data=co2&ask=2022.5&likelihood=learned&budget=0.1",
+    "functions?prior_only=true&activation=sin&hidden=10",
+    "boundaries?budget=0.05",
+    "boundaries?method=HMC&data=circles&beside=false&ask_x=2&seed=3&budget=0.05&hidden=10",
+    "samplers?sampler=NUTS&target=network&step_size=0.3&steps=200",
+    "samplers?sampler=ParallelTempering&target=two_modes&temperatures=4&steps=100",
+    "variational?example=mixture&by=EM&components=3&iterations=10",
+    "active?chosen=5,40&budget=0.1",
+    "latent?task=complete&budget=0.05",
+)
+
+
+@pytest.mark.parametrize("state", TEN)
+def test_copied_python_of_ten_states_prints_the_numbers_that_the_page_shows(
+    address, visitor, data_dir, tmp_path, state
+):
+    page = visitor(f"{address}#{state}")
+    finish(page)
+    names = page.locator("#numbers tbody th").evaluate_all("all => all.map((one) => one.textContent)")
+    cells = page.locator("#numbers td").evaluate_all("cells => cells.map((cell) => cell.dataset.value)")
+    page.click("#python")
+    page.locator("#code-says", has_text="Copied").wait_for()
+    copied = tmp_path / "copied.py"
+    copied.write_text(page.evaluate("navigator.clipboard.readText()"))
+    surroundings = {**os.environ, "MARGINAX_DATA": str(data_dir)}
+    done = subprocess.run([sys.executable, copied], capture_output=True, text=True, env=surroundings, check=False)
+    assert done.returncode == 0, done.stderr
+    printed = ast.literal_eval(done.stdout.strip().splitlines()[-1].replace("nan", "None"))
+    assert {name.replace("_", " "): value for name, value in printed.items()} == dict(
+        zip(names, map(json.loads, cells), strict=True)
+    )
 
 
 def test_points_are_added_moved_and_removed_by_mouse(address, visitor):
@@ -321,7 +275,7 @@ def test_a_digit_is_drawn_encoded_and_completed(address, visitor, data_dir):
     finish(page)
     again(page, lambda: page.mouse.click(*spot(page.locator("#picture canvas").first, 0.3, 0.3)))
     assert "z=" in link_of(page)
-    pad = page.locator("canvas.pixel").first
+    pad = page.locator("canvas[aria-label^='Your digit']")
 
     def stroke(*places):
         page.mouse.move(*spot(pad, *places[0]))
@@ -337,6 +291,57 @@ def test_a_digit_is_drawn_encoded_and_completed(address, visitor, data_dir):
     again(page, lambda: stroke((0.2, 0.7), (0.8, 0.7)))
     assert "task=complete" in link_of(page)
     assert page.locator("canvas[aria-label^=Completion]").count() == 8
+
+
+def test_a_digit_is_drawn_by_keys_and_one_of_the_data_is_shown_where_none_is_drawn(address, visitor, data_dir):
+    del data_dir  # the digits of the server come from there
+    page = visitor(address + "#latent?budget=0.05&task=encode")
+    finish(page)
+    pad = page.locator("canvas[aria-label^='Your digit']")
+    assert pad.evaluate(LIGHT) > 50  # the first of the test set, which is what was encoded
+    page.click("text='Clear'")
+    finish(page)
+    assert pad.evaluate(LIGHT) == 0
+    pad.focus()
+    for _ in range(5):
+        page.keyboard.press("Shift+ArrowDown")
+    assert "row 24" in page.inner_text("#announce")
+    again(page, lambda: page.keyboard.press(" "))
+    drawn = re.search(r"digit=([^&]*)", link_of(page))[1].split(",")
+    assert sum(float(x) > 0.5 for x in drawn) > 10
+
+
+LIGHT = """(one) => {
+  const copy = Object.assign(document.createElement("canvas"), {width: 28, height: 28});
+  const ink = copy.getContext("2d", {willReadFrequently: true});
+  ink.drawImage(one, 0, 0);
+  return ink.getImageData(0, 0, 28, 28).data.filter((x, k) => k % 4 === 0 && x > 127).length;
+}"""
+
+
+def test_what_cannot_be_fitted_is_said_and_nothing_seems_to_run(address, visitor):
+    page = visitor(address + QUICK["functions"])
+    finish(page)
+    again(page, lambda: page.click("text='Remove all'"))
+    assert page.inner_text("#reading h2").startswith("The prior")
+    with asking(page):
+        page.mouse.click(*spot(page.locator("#picture canvas").first, 0.3, 0.4))
+    page.locator("#error", has_text="at least 3").wait_for()
+    assert page.inner_text("#status") == ""
+    assert page.get_attribute("body", "data-running") == "0"
+
+
+def test_every_picture_and_every_control_has_a_name_for_who_does_not_see_it(address, visitor):
+    for lab in QUICK.values():
+        page = visitor(address + lab)
+        finish(page)
+        assert page.locator("canvas:not([aria-label])").count() == 0
+        assert page.evaluate(UNNAMED) == []
+
+
+UNNAMED = """() => [...document.querySelectorAll("button, input, select, a[href], [tabindex='0'], summary")]
+  .filter((one) => one.checkVisibility() && !(one.textContent.trim() || one.getAttribute("aria-label")
+                   || one.labels?.length || one.title)).map((one) => one.outerHTML.slice(0, 120))"""
 
 
 @pytest.mark.parametrize("lab", sorted(QUICK))
@@ -370,72 +375,3 @@ def test_a_lost_server_is_said(chromium):
         page.locator("#connection[data-state=ready]").wait_for(timeout=PATIENCE)
     page.locator("#banner", has_text="lost").wait_for(timeout=PATIENCE)
     page.close()
-
-
-def test_a_recording_runs_without_a_server(tmp_path, visitor):
-    runs = [("variational", {"example": "coin"}), ("variational", {"example": "coin", "heads": 5.0})]
-    with recorded(tmp_path, runs) as site:
-        page = visitor(site)
-        page.locator("#status", has_text="recorded").wait_for()
-        before = page.inner_text("#reading")
-        assert page.locator("#set-a-heads").is_enabled()
-        assert page.locator("#set-a-tails").is_disabled()
-        with asking(page):
-            page.locator("#set-a-heads").fill("150")
-        page.locator("#status", has_text="recorded").wait_for()
-        assert page.inner_text("#reading") != before
-        page.click("#python")
-        page.locator("#code-text", has_text="import marginax").wait_for()
-
-
-def test_a_recording_shows_side_by_side_only_what_was_recorded(tmp_path, visitor):
-    walk = {"sampler": "MetropolisHastings", "steps": 25}
-    runs = [
-        ("samplers", {"steps": 25}),
-        ("samplers", walk),
-        ("samplers", {**walk, "sampler": "MALA", "target": "ring"}),
-    ]
-    with recorded(tmp_path, runs) as site:
-        page = visitor(site + "#samplers?b.sampler=MALA")
-        page.locator("#status", has_text="Metropolis-Hastings: recorded").wait_for()
-        said = page.locator("#reading h2").all_inner_texts()
-        assert [words.split(":")[0] for words in said] == ["HMC"] * 3 + ["Metropolis-Hastings"] * 3
-        assert "densities" in page.locator("#reading > div:nth-child(5)").inner_text()
-        with asking(page):
-            page.select_option("#set-a-target", "ring")
-        page.locator("#status", has_text="recorded").wait_for()
-        assert page.locator("#compare").is_disabled()
-        assert page.locator("#picture figure b", has_text="MALA").count() == 1
-
-
-def test_the_site_has_the_page_beside_its_recording(tmp_path, visitor):
-    docs = PAGE.parents[3] / "docs"
-    runpy.run_path(str(docs / "recorded_playground.py"))["on_post_build"](config={"site_dir": str(tmp_path)})
-    (tmp_path / "assets" / "playground.json").write_bytes((docs / "assets" / "playground.json").read_bytes())
-    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(tmp_path))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        for lab in ("functions", "boundaries", "samplers", "variational"):
-            page = visitor(f"http://127.0.0.1:{server.server_port}/assets/playground/recorded.html#{lab}")
-            page.locator("#status", has_text="recorded").wait_for()
-            assert page.locator("#reading strong").count() > 0
-            assert page.locator("#about a").get_attribute("href").startswith("../../")
-        server.shutdown()
-
-
-@contextlib.contextmanager
-def recorded(folder, runs):
-    """The page beside a recording, and a server that knows files only."""
-    (folder / "page").mkdir()
-    for path in PAGE.iterdir():
-        (folder / "page" / path.name).write_bytes(path.read_bytes())
-    (folder / "index.html").write_bytes((PAGE / "index.html").read_bytes())
-    (folder / "page" / "recording.json").write_text(json.dumps(record(PLAYABLE, runs)))
-    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *args):
-        pass

@@ -82,6 +82,7 @@ def test_no_file_outside_of_the_page_is_given_out(served, path):
         {"token": "wrong"},
         {"origin": "http://evil.example"},
         {"origin": "null"},
+        {"origin": ""},
         {"origin": "https://127.0.0.1:1"},
         {"host": "evil.example"},
     ],
@@ -136,6 +137,21 @@ def test_malformed_messages_are_answered_by_errors_on_the_same_socket(served):
             assert (await page.until("done", id=number))[-1]["numbers"]["last"] == 1
 
     asyncio.run(use())
+
+
+def test_whatever_the_server_trips_over_is_told_on_the_same_socket(served, capfd):
+    async def use():
+        async with opened(served[0]) as page:
+            number = await page.run(do="trip")
+            assert (await page.hear())["message"] == "OSError: the server itself trips over this"
+            await page.say(type="python", id=5, lab="fake", settings={"do": "fail"})
+            told = await page.hear()
+            assert (told["id"], told["message"]) == (5, "there are no data: fetch them")
+            number = await page.run(num=2)
+            assert (await page.until("done", id=number))[-1]["type"] == "done"
+
+    asyncio.run(use())
+    assert "trips over this" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("size", [MAX_MESSAGE_BYTES + 1, 10 * 2**20])

@@ -22,4 +22,5 @@ def playground(
             typer.echo(address)
             output.note("the page is open to this machine alone; Ctrl-C ends it")
 
+        output.note("starting: the address follows when the page can compute")
         serve(host=host, port=port, browser=browser, say=say)

@@ -64,6 +64,16 @@ class Playable:
     check: Callable[[Settings], None] = lambda settings: None
 
 
+def told(error: Exception) -> str:
+    """An error for the person at the page.
+
+    >>> told(FloatingPointError("all chains became NaN"))
+    'FloatingPointError: all chains became NaN'
+    """
+    text = str(error)
+    return (text if isinstance(error, FileNotFoundError) and text else f"{type(error).__name__}: {text}")[:2000]
+
+
 def as_json(value: Any) -> Any:
     """Numbers of states, rounded to six digits; None for what is not finite.
 

@@ -103,8 +103,9 @@ latent: digits are lists of 784 numbers in 0..1, by rows. The setting `task` is 
 
     {"task": "decode", "z": [0.3, -1.0], "mean": [..784], "std": [..784],
      "codes": [[z1, z2, label], ...] (where digits of the data set lie)}
-    {"task": "encode", "z": [..2], "z_std": [..2], "mean": [..784], "std": [..784], "codes": [...]}
-    {"task": "complete", "z": [..2], "z_std": [..2], "completions": [[..784], ...] (8), "mean", "std", "codes"}
+    {"task": "encode", "z": [..2], "z_std": [..2], "digit": [..784], "mean": [..784], "std": [..784], "codes": [...]}
+    {"task": "complete", "z": [..2], "z_std": [..2], "digit": [..784], "erased": [..784],
+     "completions": [[..784], ...] (8), "mean", "std", "codes"}
 
 A recording, for the page without a server (`python -m marginax.playground.record FILE`): `{"version", "labs", "runs":
 [{"lab", "settings", "messages": [started, state, ..., done], "code": "..."}]}`.

@@ -6,6 +6,8 @@ Nothing that comes from the page is evaluated: it chooses among labs and setting
 import asyncio
 import json
 import secrets
+import sys
+import traceback
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from marginax.playground.labs import PLAYABLE
-from marginax.playground.playable import Playable
+from marginax.playground.playable import Playable, told
 from marginax.playground.protocol import MAX_MESSAGE_BYTES, SLOTS, ProtocolError
 from marginax.playground.slots import Slot, Ticket
 
@@ -96,8 +98,8 @@ def make_app(
         return JSONResponse({"version": __version__, "labs": [p.lab.described() for p in playable.values()]})
 
     async def socket(websocket: WebSocket) -> None:
-        origin = websocket.headers.get("origin", "")
-        if origin.removeprefix("http://") not in door.hosts or not door.knows(websocket.query_params.get("token")):
+        own_page = websocket.headers.get("origin") in [f"http://{host}" for host in door.hosts]
+        if not own_page or not door.knows(websocket.query_params.get("token")):
             await websocket.close(1008)
             return
         await websocket.accept()
@@ -228,10 +230,16 @@ class Session:
             message = _read(event)
             await self._do(message)
         except ProtocolError as error:
-            known = message if isinstance(message, dict) else {}
-            number = known.get("id")
-            slot = known.get("slot") if known.get("slot") in SLOTS else None
-            self.tell(_error(number if _is_id(number) else None, slot, str(error)))
+            self._refuse(message, str(error))
+        except Exception as error:  # of whatever kind: the page is told, and its socket stays
+            traceback.print_exc(file=sys.stderr)
+            self._refuse(message, told(error))
+
+    def _refuse(self, message: Any, text: str) -> None:
+        known = message if isinstance(message, dict) else {}
+        number = known.get("id")
+        slot = known.get("slot") if known.get("slot") in SLOTS else None
+        self.tell(_error(number if _is_id(number) else None, slot, text))
 
     async def _do(self, message: Any) -> None:
         if not isinstance(message, dict):
@@ -250,7 +258,8 @@ class Session:
         settings = playable.lab.complete(message.get("settings", {}))
         playable.check(settings)
         if kind == "python":
-            self.tell({"type": "python", "id": number, "code": playable.to_python(settings)})
+            code = await asyncio.to_thread(playable.to_python, settings)  # it may have to read data
+            self.tell({"type": "python", "id": number, "code": code})
             return
         await self._slots[slot].cancel()  # whosever it is: the newest request wins
         self.tell({"type": "started", "id": number, "slot": slot, "settings": settings})

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from marginax._extras import require
-from marginax.playground.protocol import MAX_MESSAGE_BYTES
+from marginax.playground.protocol import MAX_MESSAGE_BYTES, SLOTS
+
+_LONGEST_START = 60.0  # seconds, after which the address is said all the same
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
@@ -73,16 +75,19 @@ def serve(
     """
     require("starlette")
     from marginax.playground.server import Door, make_app
+    from marginax.playground.slots import Slot
 
     listening = listening_socket(host, port)
     address, bound = listening.getsockname()[:2]
     door = Door(bound, address)
-    server = server_of(make_app(door))
+    slots = [Slot() for _ in SLOTS]
+    server = server_of(make_app(door, slots=slots))
 
     async def announce() -> None:
         while not server.started:
             await asyncio.sleep(0.02)
-        say(door.address)
+        await asyncio.gather(*(slot.wait_until_ready(_LONGEST_START) for slot in slots))
+        say(door.address)  # a page that is opened now has its first picture at once
         if browser:
             await asyncio.to_thread(webbrowser.open, door.address)
 

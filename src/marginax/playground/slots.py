@@ -58,6 +58,7 @@ class Slot:
         self._sent = 0  # the last run that the worker was given
         self._finished = 0  # the last run that it is done with
         self._starting = asyncio.Lock()
+        self._ready = asyncio.Event()  # the worker has imported what it needs
         self._closing = self._retired = False
         self.num_replaced = 0
 
@@ -71,6 +72,11 @@ class Slot:
                 *self._command, stdin=pipe, stdout=pipe, limit=_MAX_LINE, start_new_session=True
             )
             self._reader = asyncio.create_task(self._read(self._process))
+
+    async def wait_until_ready(self, seconds: float) -> None:
+        """Until the worker can compute, or so long."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ready.wait(), seconds)
 
     async def run(self, ticket: Ticket) -> None:
         """Compute this now; what was computed before is of no interest any more."""
@@ -140,6 +146,8 @@ class Slot:
         while line := await process.stdout.readline():
             message = json.loads(line)
             serial, kind = message.pop("serial", None), message["type"]
+            if kind == "hello":
+                self._ready.set()
             if kind == "free":
                 self._finished = max(self._finished, serial)
                 if message["megabytes"] > self._most_megabytes and self._current is None:

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Mapping
 from typing import IO, Any
 
-from marginax.playground.playable import Cancelled, Frame, Playable, Stage, as_json
+from marginax.playground.playable import Cancelled, Frame, Playable, Stage, as_json, told
 
 _LEAST_SECONDS_BETWEEN_STATES = 0.03
 
@@ -74,7 +74,7 @@ class Worker:
             return
         except Exception as error:  # of whatever kind: the page is told, and the worker goes on
             traceback.print_exc(file=sys.stderr)
-            self._say({"type": "error", "serial": serial, "message": f"{type(error).__name__}: {error}"[:2000]})
+            self._say({"type": "error", "serial": serial, "message": told(error)})
             return
         seconds = round(time.perf_counter() - began, 3)
         self._say({"type": "done", "serial": serial, "seconds": seconds, "numbers": without_nan(numbers)})

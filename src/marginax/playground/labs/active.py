@@ -21,7 +21,7 @@ from marginax.posterior import AbstractPosterior
 
 _NUM_POOL, _NUM_TEST, _MOST_ASKED = 120, 400, 60
 _START = (0, 1)  # one of each class is known from the beginning
-_METHODS = ("DeepEnsemble", "HMC", "NUTS", "MCLMC", "Laplace", "VI", "MCDropout", "SGHMC")
+_METHODS = ("HMC", "NUTS", "MCLMC", "SGHMC", "DeepEnsemble", "Laplace", "VI", "MCDropout")
 LAB = Lab(
     "active",
     "Ask for labels",
@@ -37,7 +37,7 @@ LAB = Lab(
             most=_NUM_POOL - 1,
             max_length=_MOST_ASKED,
         ),
-        Setting("method", "Method", "choice", "DeepEnsemble", choices=tuple(Choice(n, n) for n in _METHODS)),
+        Setting("method", "Method", "choice", "HMC", choices=tuple(Choice(n, n) for n in _METHODS)),
         Setting("budget", "Budget", "number", 0.5, "a factor of all steps", least=0.02, most=4.0, log=True),
         Setting("pool", "Pool", "integer", 0, "another pool of points", least=0, most=99),
         Setting("seed", "Seed", "integer", 0, least=0, most=9999),
@@ -91,7 +91,7 @@ def run(settings: Settings, stage: Stage) -> Numbers:
         prediction: Any = posterior.predict(test[:, :2], num_samples=NUM_SAMPLES)
         scores = scores_of(posterior, pool, known)
         accuracy = float(np.mean(prediction.labels == test[:, 2]))
-        return {"scores": scores, "suggested": int(scores.argmax()), "accuracy": accuracy}
+        return {"scores": scores, "suggested": suggested_by(scores, known), "accuracy": accuracy}
 
     def show(phase: str, step: int, of: int, posterior: AbstractPosterior, log_density: list[float]) -> None:
         data = {**fixed, **maps_of(posterior), **judged(posterior), "log_density": log_density}
@@ -116,6 +116,11 @@ def scores_of(posterior: AbstractPosterior, pool: np.ndarray, known: list[int]) 
     scores = np.array(BALD().scores(posterior.predict(pool[:, :2], num_samples=NUM_SAMPLES)))
     scores[known] = 0.0
     return scores
+
+
+def suggested_by(scores: np.ndarray, known: list[int]) -> int:
+    """The place with the highest score among those whose labels are not known."""
+    return int(np.where(np.isin(np.arange(len(scores)), known), -np.inf, scores).argmax())
 
 
 def to_python(settings: Settings) -> str:
@@ -146,7 +151,7 @@ def to_python(settings: Settings) -> str:
             f"prediction = posterior.predict(test[:, :2], num_samples={NUM_SAMPLES})",
             "numbers = {",
             '    "accuracy": float(np.mean(prediction.labels == test[:, 2])),',
-            '    "suggested": int(scores.argmax()),',
+            '    "suggested": int(np.where(counts, -np.inf, scores).argmax()),',
             '    "scores": scores.tolist(),',
             "}",
             "print(numbers)",

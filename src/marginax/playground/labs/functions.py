@@ -136,9 +136,9 @@ def _likelihood(settings: Settings) -> Any:
 
 def check(settings: Settings) -> None:
     """Points that can be fitted, or none."""
-    points = points_of(settings)
-    if settings["prior_only"] or len(points) == 0:
+    if settings["prior_only"] or settings["data"] != "own" or not settings["points"]:
         return
+    points = points_of(settings)
     if len(points) < 3:
         raise ProtocolError(
             f"settings: points must be at least 3 to be fitted (none shows the prior), got {len(points)}"
@@ -214,7 +214,7 @@ def grid_of(points: np.ndarray, ask: float) -> np.ndarray:
     """Inputs beyond the points on both sides, with the one that is asked about within them where it is near."""
     low, high = (points[:, 0].min(), points[:, 0].max()) if len(points) > 2 else (-2.0, 2.0)
     reach = 0.4 * (high - low)
-    if low - 3 * reach <= ask <= high + 3 * reach:
+    if low - 4 * reach <= ask <= high + 4 * reach:
         low, high = min(low, ask), max(high, ask)
     return np.linspace(low - reach, high + reach, NUM_GRID)
 

@@ -132,12 +132,19 @@ def answer(posterior: Any, settings: Settings) -> dict[str, Any]:
         return {"z": settings["z"], "mean": mean, "std": np.sqrt(mean * (1 - mean))}
     digit = digit_of(settings)
     code = posterior.encode(digit)
-    place = {"z": code.mean[0], "z_std": code.scale[0]}
+    place = {"z": code.mean[0], "z_std": code.scale[0], "digit": digit[0]}
     if settings["task"] == "encode":
         mean = posterior.reconstruct(digit)[0]
         return {**place, "mean": mean, "std": np.sqrt(mean * (1 - mean))}
-    found = posterior.complete(digit, mask_of(settings), _NUM_ANSWERS, key=settings["seed"])
-    return {**place, "completions": found.values[:, 0], "mean": found.mean[0], "std": found.std[0]}
+    seen = mask_of(settings)
+    found = posterior.complete(digit, seen, _NUM_ANSWERS, key=settings["seed"])
+    return {
+        **place,
+        "erased": 1 - seen[0].astype(int),
+        "completions": found.values[:, 0],
+        "mean": found.mean[0],
+        "std": found.std[0],
+    }
 
 
 def digit_of(settings: Settings) -> np.ndarray:

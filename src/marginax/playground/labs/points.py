@@ -46,7 +46,11 @@ def sinus() -> np.ndarray:
 
 def co2() -> np.ndarray:
     """Carbon dioxide at Mauna Loa in ppm since 2006, every third month (Scripps, NOAA)."""
-    year, ppm = load_co2("monthly")
+    try:
+        year, ppm = load_co2("monthly")
+    except Exception as error:  # there may be no network, or a file may be damaged
+        text = "the measurements are not on this machine and cannot be fetched: set MARGINAX_DATA to a folder with co2/"
+        raise FileNotFoundError(f"{text} ({error})") from error
     recent = year >= 2006
     return np.stack([year[recent], ppm[recent]], axis=1)[::3]
 

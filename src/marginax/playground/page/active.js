@@ -6,6 +6,7 @@ import { Plot, element, heat, legend } from "./plot.js";
 
 const REACH = 16;
 const AUTOMATIC_PAUSE = 500;
+const NOTHING = 1e-6; // nats
 
 export class ActiveView {
   timeline = false;
@@ -15,9 +16,9 @@ export class ActiveView {
     this.data = null;
     this.chosen = -1;
     this.history = [];
-    this.belief = new Plot({ title: "What is believed so far", note: "click a grey point to ask for its label", aspect: 1.2, least: 250, paint: (p) => this.#paint(p, "probability") });
-    this.doubt = new Plot({ title: "Mutual information", note: "what BALD looks at: where networks disagree", aspect: 1.2, least: 250, paint: (p) => this.#paint(p, "mutual_information") });
-    this.learning = new Plot({ title: "Accuracy, label by label", height: 150, xLabel: "labels", paint: (p) => this.#paintLearning(p) });
+    this.belief = new Plot({ title: "What is believed so far", note: "click a grey point to ask for its label", aspect: 1.2, least: 250, xLabel: "first input", yLabel: "second input", paint: (p) => this.#paint(p, "probability") });
+    this.doubt = new Plot({ title: "Mutual information", note: "what BALD looks at: where networks disagree", aspect: 1.2, least: 250, xLabel: "first input", yLabel: "second input", paint: (p) => this.#paint(p, "mutual_information") });
+    this.learning = new Plot({ title: "Accuracy, label by label", height: 150, xLabel: "labels known", yLabel: "accuracy", paint: (p) => this.#paintLearning(p) });
     this.learning.note.replaceWith(legend([["green", "dot", "chosen by you"], ["violet", "dot", "chosen by BALD"]]));
     this.plots = [this.belief, this.doubt, this.learning];
     const row = element("div", { class: "row" }, this.belief.figure, this.doubt.figure);
@@ -138,8 +139,8 @@ export class ActiveView {
   show(slot, message) {
     this.data = message.data;
     this.pictures = {};
-    this.most = Math.max(extent(this.data.mutual_information)[1], 1e-9);
-    this.doubt.note.textContent = `what BALD looks at; darkest is ${say(this.most, 2)} nats`;
+    this.most = Math.max(extent(this.data.mutual_information)[1], NOTHING);
+    this.doubt.note.textContent = this.most > NOTHING ? `what BALD looks at; strongest is ${say(this.most, 2)} nats` : "all networks say the same: BALD sees no reason to ask";
     const { x, y } = this.data;
     for (const plot of [this.belief, this.doubt]) plot.view([x[0], x.at(-1)], [y[0], y.at(-1)], true);
     for (const plot of this.plots) plot.say(this.words());
@@ -165,7 +166,7 @@ export class ActiveView {
     plot.image(this.pictures[kind], data.x, data.y);
     plot.segments(contour(data.x, data.y, data.probability[1], 0.5), colour("ink"), 1.4);
     const asked = new Set(data.chosen);
-    data.pool.forEach(([x, y], k) => asked.has(k) || plot.dots([[x, y]], colour("faint"), 2.8));
+    data.pool.forEach(([x, y], k) => asked.has(k) || plot.mark(x, y, colour("faint"), 3.4));
     (data.points ?? []).forEach(([x, y, k]) => plot.mark(x, y, colour(SERIES[k]), 5, k));
     data.chosen.forEach((index, n) => plot.mark(...data.pool[index], colour(SERIES[data.labels[n]]), 6, data.labels[n]));
     this.#ring(plot, data.suggested, "violet");
@@ -176,11 +177,13 @@ export class ActiveView {
     const point = this.data.pool[index];
     if (!point) return;
     const ink = plot.context;
-    ink.strokeStyle = colour(name);
-    ink.lineWidth = 2.4;
-    ink.beginPath();
-    ink.arc(plot.px(point[0]), plot.py(point[1]), 9, 0, 2 * Math.PI);
-    ink.stroke();
+    for (const [style, width] of [[colour("card"), 6], [colour(name), 2.4]]) {
+      ink.strokeStyle = style;
+      ink.lineWidth = width;
+      ink.beginPath();
+      ink.arc(plot.px(point[0]), plot.py(point[1]), 9, 0, 2 * Math.PI);
+      ink.stroke();
+    }
   }
 
   #paintLearning(plot) {

@@ -212,6 +212,7 @@ export class App {
       if (message.id === this.asked) this.#closePython();
       else if (message.slot && message.id !== run?.id) return;
       if (run && message.id === run.id) run.running = false;
+      if (!Object.values(this.runs).some((each) => each.running)) at("status").textContent = "";
       this.fail(message.message);
       return this.#progress();
     }
@@ -390,7 +391,7 @@ export class App {
   #docs() {
     const [page, title] = DOCS[this.lab.name];
     const base = document.querySelector("meta[name=documentation]")?.content;
-    return base ? element("a", { href: `${base}${page}/` }, `More: ${title}.`) : element("span", { class: "more" }, `More in the documentation: ${title}.`);
+    return base ? element("a", { href: `${base}${page}/index.html` }, `More: ${title}.`) : element("span", { class: "more" }, `More in the documentation: ${title}.`);
   }
 
   /** Browsers bear a new address now and then, not in every frame. */
@@ -538,7 +539,7 @@ function stored() {
 }
 
 const token = new URLSearchParams(location.search).get("token");
-const app = new App(token === null ? new Recorded(document.querySelector("meta[name=recording]")?.content ?? "page/recording.json") : new Live(token));
+const app = new App(token === null ? new Recorded("page/recording.json") : new Live(token));
 theme();
 app.begin().catch((error) => {
   at("title").textContent = "The playground cannot begin";

@@ -9,7 +9,7 @@ const HALF = 0.5;
 /** A panel's name, what it shows, and its sentence. */
 const MAPS = {
   point: { title: "One network (MAP)", note: "the most probable one alone" },
-  probability: { title: "Average over the posterior", note: "what to believe" },
+  probability: { title: "Average over the posterior", short: "average", note: "what to believe" },
   expected_entropy: { title: "Expected entropy", note: "classes overlap: data will not help", tone: "orange" },
   mutual_information: { title: "Mutual information", note: "networks disagree: data will help", tone: "violet" },
 };
@@ -45,7 +45,7 @@ export class BoundariesView {
     const row = element("div", { class: "row" });
     row.style.setProperty("--columns", this.app.slots.length > 1 ? 3 : 2);
     for (const kind of this.kinds) {
-      const plot = new Plot({ ...MAPS[kind], title: this.#title(kind, slot), aspect: 1.35, least: 220, paint: (p) => this.#paint(p, kind, slot) });
+      const plot = new Plot({ ...MAPS[kind], title: this.#title(kind, slot), aspect: 1.35, least: 220, xLabel: "first input", yLabel: "second input", paint: (p) => this.#paint(p, kind, slot) });
       const panel = { plot, kind, slot };
       panel.editor = new PointEditor(plot, this.#editing());
       this.panels.push(panel);
@@ -55,7 +55,7 @@ export class BoundariesView {
   }
 
   #title(kind, slot) {
-    return this.app.slots.length > 1 ? `${this.nameOf(slot)}: ${MAPS[kind].title.toLowerCase()}` : MAPS[kind].title;
+    return this.app.slots.length > 1 ? `${this.nameOf(slot)}: ${MAPS[kind].short ?? MAPS[kind].title.toLowerCase()}` : MAPS[kind].title;
   }
 
   close() {

@@ -42,6 +42,7 @@ export class Controls {
     const key = comparable(app.lab);
     if (key) place.append(this.#comparison(key));
     if (app.lab.settings.some((setting) => setting.kind === "points")) place.append(keys());
+    if (app.lab.name === "latent") place.append(keys(KEYS_OF_DIGITS));
     const own = app.view?.controls?.();
     if (own) place.prepend(own);
     this.refresh();
@@ -185,7 +186,7 @@ export class Controls {
 
   #points(setting, help) {
     const { app } = this;
-    const file = element("input", { type: "file", accept: ".csv,.txt,text/csv,text/plain", class: "unseen", id: "csv", tabindex: -1 });
+    const file = element("input", { type: "file", accept: ".csv,.txt,text/csv,text/plain", class: "unseen", id: "csv", tabindex: -1, "aria-label": "CSV file" });
     file.addEventListener("change", () => {
       if (file.files[0]) this.#upload(file.files[0], setting);
       file.value = "";
@@ -236,14 +237,12 @@ export class Controls {
   }
 }
 
-function keys() {
-  const key = (name) => element("kbd", {}, name);
-  return element(
-    "details",
-    { class: "keys" },
-    element("summary", {}, "With the keyboard"),
-    element("p", {}, "Tab to the picture. ", key("arrows"), " move the cross, or the chosen point; ", key("Shift"), " makes steps longer; ", key("Enter"), " adds a point; ", key("N"), " and ", key("P"), " choose the next and the one before; ", key("Delete"), " removes it; ", key("Esc"), " lets it go."),
-  );
+const key = (name) => element("kbd", {}, name);
+const KEYS_OF_POINTS = () => [key("arrows"), " move the cross, or the chosen point; ", key("Shift"), " makes steps longer; ", key("Enter"), " adds a point; ", key("N"), " and ", key("P"), " choose the next and the one before; ", key("Delete"), " removes it; ", key("Esc"), " lets it go."];
+const KEYS_OF_DIGITS = () => [key("N"), " takes the dot and ", key("arrows"), " move it. In your digit ", key("arrows"), " move the brush, ", key("Shift"), " with them draws, ", key("Space"), " draws and asks."];
+
+function keys(words = KEYS_OF_POINTS) {
+  return element("details", { class: "keys" }, element("summary", {}, "With the keyboard"), element("p", {}, "Tab to the picture. ", ...words()));
 }
 
 const rounded = (value) => Number(Number(value).toPrecision(6));

@@ -27,7 +27,8 @@ export class FunctionsView {
   }
 
   nameOf(slot) {
-    return this.app.settingsOf(slot).prior_only ? "the prior" : this.app.labelOf("method", slot);
+    const { prior_only, data, points } = this.app.settingsOf(slot);
+    return prior_only || (data === "own" && !points.length) ? "The prior" : this.app.labelOf("method", slot);
   }
 
   #panel(slot) {
@@ -35,9 +36,9 @@ export class FunctionsView {
     const tone = TONES[slot];
     const plot = new Plot({ title: this.nameOf(slot), aspect: app.slots.length > 1 ? 1.15 : 1.75, least: 300, xLabel: "x", yLabel: "y", paint: (p) => this.#paint(p, slot) });
     plot.note.replaceWith(
-      legend([[tone, "thin", "functions"], [`${tone}/.5`, "", "90% of functions"], ["orange/.55", "", "90% of new measurements"]]),
+      legend([[tone, "thin", "functions, their mean bold"], [`${tone}/.5`, "", "mean ± 1.64 sd of functions"], ["orange/.55", "", "90% of new measurements"]]),
     );
-    const strip = new Plot({ title: "Where does the uncertainty come from?", height: 118, yLabel: "standard deviation", paint: (p) => this.#paintStrip(p, slot) });
+    const strip = new Plot({ title: "Where does the uncertainty come from?", height: 132, xLabel: "x", yLabel: "std. deviation", paint: (p) => this.#paintStrip(p, slot) });
     strip.note.replaceWith(legend([[tone, "", "epistemic: shrinks with data"], ["orange", "", "aleatoric: noise that stays"]]));
     const editor = new PointEditor(plot, this.#editing(plot));
     this.panels[slot] = { plot, strip, editor };
@@ -136,7 +137,7 @@ export class FunctionsView {
     this.points().forEach(([x, y]) => plot.mark(x, y, colour("ink"), 4.6));
     this.panels[slot]?.editor.paint();
     const { left, right, bottom } = plot.box;
-    const hint = right - left > 420 ? "click to add a point, drag to move it, drag the line to ask" : "tap to add a point, drag to move it";
+    const hint = right - left > 420 ? "click to add a point, drag to move it, drag the line to ask" : "click or tap adds a point, drag moves it";
     if (!this.app.edited && !this.app.recorded) plot.text(hint, right - 8, bottom - 12, colour("soft"), "right", 12.5);
     if (!data && !this.points().length) plot.text("Computing the first draws …", (left + right) / 2, (plot.box.top + bottom) / 2, colour("soft"), "center", 14);
   }

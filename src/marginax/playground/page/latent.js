@@ -33,12 +33,12 @@ export class LatentView {
 
   constructor(place, app) {
     this.app = app;
-    this.plane = new Plot({ title: "The plane of codes", note: "drag the dot, or click", aspect: 1.05, least: 260, square: true, paint: (p) => this.#paint(p) });
+    this.plane = new Plot({ title: "The plane of codes", note: "drag the dot, or click", aspect: 1.05, least: 260, square: true, xLabel: "first latent", yLabel: "second latent", paint: (p) => this.#paint(p) });
     this.out = element("div", { class: "digits" });
     this.pad = this.#drawingPad();
     const said = element("figure", {}, element("figcaption", {}, element("b", {}, "Decoded"), element("span", {}, "mean and standard deviation")), this.out);
-    this.padFigure = element("figure", {}, element("figcaption", {}, element("b", {}, "Your digit"), element("span", {}, "draw with the mouse or a finger")), this.pad.canvas, this.pad.buttons);
-    const row = element("div", { class: "main-and-side" }, this.plane.figure, element("div", { class: "stack" }, this.padFigure, said));
+    this.padFigure = element("figure", {}, element("figcaption", {}, element("b", {}, "Your digit"), element("span", {}, "draw with mouse, finger or keys")), this.pad.canvas, this.pad.buttons);
+    const row = element("div", { class: "main-and-side" }, this.plane.figure, element("div", { class: "stack" }, said, this.padFigure));
     place.replaceChildren(row);
     const line = app.setting("z");
     this.editor = new PointEditor(this.plane, {
@@ -73,7 +73,7 @@ export class LatentView {
   }
 
   #drawingPad() {
-    const canvas = element("canvas", { class: "pixel", width: SIDE, height: SIDE, role: "img", tabindex: 0, "aria-label": "Your digit: draw it with the pointer" });
+    const canvas = element("canvas", { class: "pixel", width: SIDE, height: SIDE, role: "application", tabindex: 0, "aria-label": "Your digit. Draw it with the pointer, or move the brush by arrow keys and draw by the space bar" });
     canvas.style.width = canvas.style.height = "min(100%, 196px)";
     canvas.style.touchAction = "none";
     let last = null;
@@ -96,9 +96,29 @@ export class LatentView {
       if (last) this.#say();
       last = null;
     });
+    let brush = [SIDE / 2, SIDE / 2];
+    canvas.addEventListener("keydown", (event) => {
+      const way = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+      if (!way && event.key !== " ") return;
+      event.preventDefault();
+      const now = way ? brush.map((x, k) => Math.min(Math.max(x + 2 * way[k], 1), SIDE - 1)) : brush;
+      if (!way || event.shiftKey) this.#stroke(brush, now);
+      brush = now;
+      this.#showBrush(brush);
+      this.app.announce(`Brush at column ${brush[0]}, row ${brush[1]} of ${SIDE}.`);
+      if (!way) this.#say();
+    });
+    canvas.addEventListener("blur", () => fill(canvas, this.pixels, 1, this.erased));
     const clear = element("button", { type: "button", onclick: () => this.#clear() }, "Clear");
     this.erasing = element("button", { type: "button", "aria-pressed": "false", onclick: () => this.erasing.setAttribute("aria-pressed", String(this.erasing.getAttribute("aria-pressed") !== "true")) }, "Erase a part");
     return { canvas, buttons: element("div", { class: "pads" }, this.erasing, clear) };
+  }
+
+  #showBrush([x, y]) {
+    fill(this.pad.canvas, this.pixels, 1, this.erased);
+    const ink = this.pad.canvas.getContext("2d");
+    ink.strokeStyle = colour("red");
+    ink.strokeRect(x - 1.5, y - 1.5, 3, 3);
   }
 
   #stroke([x0, y0], [x1, y1]) {
@@ -128,24 +148,29 @@ export class LatentView {
     this.erased = new Array(SIDE * SIDE).fill(0);
     this.erasing.setAttribute("aria-pressed", "false");
     fill(this.pad.canvas, this.pixels);
-    this.app.change({ digit: [], erased: [] });
+    this.app.change({ task: "decode", digit: [], erased: [] });
   }
 
   settingsChanged() {
     const { settings } = this.app;
     const whole = (values) => (values?.length === SIDE * SIDE ? [...values] : new Array(SIDE * SIDE).fill(0));
-    this.pixels = whole(settings.digit);
-    this.erased = settings.task === "complete" ? whole(settings.erased) : whole(null);
-    fill(this.pad.canvas, this.pixels, 1, this.erased);
+    this.#fillPad(whole(settings.digit), settings.task === "complete" ? whole(settings.erased) : null);
     this.plane.draw();
+  }
+
+  #fillPad(pixels, erased) {
+    this.pixels = [...pixels];
+    this.erased = erased ? [...erased] : new Array(SIDE * SIDE).fill(0);
+    fill(this.pad.canvas, this.pixels, 1, this.erased);
   }
 
   show(slot, message) {
     this.data = message.data;
-    const { codes } = this.data;
+    const { codes, digit: own, erased } = this.data;
+    if (own && !this.app.settings.digit.length) this.#fillPad(own, erased);
     this.plane.view(padded(extent([codes.map((c) => c[0])])), padded(extent([codes.map((c) => c[1])])), true);
     const most = Math.max(...this.data.std, 0.05);
-    const rows = [digit(this.data.mean, 3.4, "The mean of the decoded digit"), digit(this.data.std, 3.4, `Its standard deviation, at most ${say(most, 2)}`, most)];
+    const rows = [digit(this.data.mean, 4.2, "The mean of the decoded digit"), digit(this.data.std, 4.2, `Its standard deviation, at most ${say(most, 2)}`, most)];
     (this.data.completions ?? []).forEach((pixels, k) => rows.push(digit(pixels, 2.4, `Completion ${k + 1}`)));
     this.out.replaceChildren(...rows);
     this.plane.say(this.words());

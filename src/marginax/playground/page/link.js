@@ -26,7 +26,7 @@ const short = (value) => String(Number(value.toPrecision(6)));
 function read(setting, text) {
   const inside = (x) => Number.isFinite(x) && x >= setting.least && x <= setting.most;
   if (setting.kind === "choice") return setting.choices.some((choice) => choice.value === text) ? text : undefined;
-  if (setting.kind === "flag") return { true: true, false: false }[text];
+  if (setting.kind === "flag") return text === "true" || (text === "false" ? false : undefined);
   if (setting.kind === "number" || setting.kind === "integer") {
     const value = number(text);
     return inside(value) && (setting.kind === "number" || Number.isInteger(value)) ? value : undefined;

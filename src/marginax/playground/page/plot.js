@@ -109,7 +109,7 @@ export class Plot {
   #margins() {
     const [width, height] = this.size;
     const bare = this.options.bare;
-    const left = bare ? 4 : 44;
+    const left = bare ? 4 : this.options.yLabel ? 58 : 44;
     const bottom = bare ? 4 : this.options.xLabel ? 36 : 22;
     this.box = { left, top: 8, right: width - (bare ? 4 : 16), bottom: height - bottom };
   }
@@ -191,6 +191,7 @@ export class Plot {
     ink.lineJoin = ink.lineCap = "round";
     this.options.paint(this, ink);
     ink.restore();
+    this.#labels(ink);
     this.inked++;
   }
 
@@ -202,27 +203,31 @@ export class Plot {
     ink.fillStyle = colour("soft");
     ink.textAlign = "center";
     ink.textBaseline = "top";
-    for (const x of ticks(...this.x, (right - left) / 75)) {
+    for (const x of ticks(...this.x, (right - left) / 60)) {
       const at = Math.round(this.px(x)) + 0.5;
       line(ink, [[at, top], [at, bottom]]);
       ink.fillText(say(x, 4), at, bottom + 5);
     }
     ink.textAlign = "right";
     ink.textBaseline = "middle";
-    for (const y of ticks(...this.y, (bottom - top) / 42)) {
+    for (const y of ticks(...this.y, (bottom - top) / 36)) {
       const at = Math.round(this.py(y)) + 0.5;
       line(ink, [[left, at], [right, at]]);
       ink.fillText(say(y, 4), left - 6, at);
     }
-    ink.textAlign = "right";
-    ink.textBaseline = "bottom";
-    if (this.options.xLabel) ink.fillText(this.options.xLabel, right, this.size[1] - 2);
-    if (this.options.yLabel) {
-      ink.textAlign = "left";
-      ink.textBaseline = "top";
-      ink.fillStyle = colour("soft");
-      ink.fillText(this.options.yLabel, left + 6, top + 3);
-    }
+  }
+
+  /** What the axes are, over what was painted. */
+  #labels(ink) {
+    const { xLabel, yLabel } = this.options;
+    const { top, right, bottom } = this.box;
+    if (xLabel) this.text(xLabel, right, this.size[1] - 8, colour("soft"), "right");
+    if (!yLabel) return;
+    ink.save();
+    ink.translate(10, (top + bottom) / 2);
+    ink.rotate(-Math.PI / 2);
+    this.text(yLabel, 0, 0, colour("soft"), "center");
+    ink.restore();
   }
 
   /**

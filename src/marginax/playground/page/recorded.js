@@ -21,7 +21,7 @@ function likeness(setting, a, b) {
 export class Recorded {
   recorded = true;
 
-  /** @param {string} address of the file */
+  /** @param {string} address of the file, where no script has brought `recording` */
   constructor(address) {
     this.address = address;
     this.timers = {};
@@ -29,11 +29,15 @@ export class Recorded {
 
   /** @returns {Promise<{version: string, labs: Lab[]}>} with labs of which something was recorded */
   async labs() {
-    const answer = await fetch(this.address);
-    if (!answer.ok) throw new Error("There is neither a token in the address of this page nor a recording beside it.");
-    this.file = await answer.json();
+    this.file = globalThis.recording ?? (await this.#fetched());
     const known = new Set(this.file.runs.map((run) => run.lab));
     return { version: this.file.version, labs: this.file.labs.filter((lab) => known.has(lab.name)) };
+  }
+
+  async #fetched() {
+    const answer = await fetch(this.address);
+    if (!answer.ok) throw new Error("There is neither a token in the address of this page nor a recording beside it.");
+    return answer.json();
   }
 
   /** @param {import("./socket.js").Listener} listener */

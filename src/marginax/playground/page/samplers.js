@@ -6,6 +6,8 @@ import { Plot, calm, element, heat, legend } from "./plot.js";
 const MOST_DRAWS = 4000;
 const LEVELS = [-0.3, -1, -2, -3.3, -5, -7.5];
 const MOVE_SECONDS = { moving: 0.9, resting: 0.5 };
+const WITHOUT_ACCEPT = ["SGLD", "SGHMC"];
+const PROPOSES = ["MetropolisHastings", "MALA", "HMC"];
 const DEPTHS = ["green", "blue", "violet", "pink", "orange", "red", "sky", "faint"];
 
 export class SamplersView {
@@ -33,7 +35,9 @@ export class SamplersView {
   }
 
   nameOf(slot) {
-    return this.app.labelOf("sampler" in this.app.settings ? "sampler" : "method", slot);
+    const name = this.app.labelOf("sampler", slot).replace(/ \(.*\)/, "");
+    const { sampler, decreasing } = this.app.settingsOf(slot);
+    return decreasing && WITHOUT_ACCEPT.includes(sampler) ? `${name}, decreasing steps` : name;
   }
 
   controls() {
@@ -46,14 +50,14 @@ export class SamplersView {
   #panel(slot) {
     const panel = { slot, draws: [], moves: [], histogram: null, diagnostics: null, at: 0, move: null, began: 0 };
     const two = this.app.slots.length > 1;
-    panel.main = new Plot({ title: this.nameOf(slot), aspect: 1.08, least: 280, paint: (p) => this.#paint(p, panel) });
-    panel.main.note.replaceWith(legend([["faint", "dot", "draws"], ["blue", "thin", "path"], ["green", "dot", "accepted"], ["red", "dot", "refused"]]));
+    panel.main = new Plot({ title: this.nameOf(slot), aspect: 1.08, least: 280, xLabel: "first coordinate", yLabel: "second coordinate", paint: (p) => this.#paint(p, panel) });
     panel.histograms = [0, 1].map((axis) => {
-      const plot = new Plot({ title: ["First coordinate", "Second coordinate"][axis], height: 130, paint: (p) => this.#paintHistogram(p, panel, axis) });
+      const plot = new Plot({ title: ["First coordinate", "Second coordinate"][axis], height: 130, yLabel: "density", paint: (p) => this.#paintHistogram(p, panel, axis) });
       if (axis === 0) plot.note.replaceWith(legend([["blue/.45", "", "draws"], ["ink", "thin", "truth"]]));
       return plot;
     });
-    panel.energy = new Plot({ title: "Energy along the path", height: 130, paint: (p) => this.#paintEnergy(p, panel) });
+    panel.energy = new Plot({ title: "Energy along the path", height: 144, xLabel: "step of the integrator", yLabel: "energy", paint: (p) => this.#paintEnergy(p, panel) });
+    this.#explain(panel);
     panel.plots = [panel.main, ...panel.histograms, panel.energy];
     this.panels[slot] = panel;
     const rest = element("div", { class: "stack" }, ...panel.histograms.map((plot) => plot.figure), panel.energy.figure);
@@ -61,7 +65,19 @@ export class SamplersView {
   }
 
   settingsChanged() {
-    for (const [slot, panel] of Object.entries(this.panels)) panel.main.setTitle(this.nameOf(slot));
+    for (const panel of Object.values(this.panels)) this.#explain(panel);
+  }
+
+  /** Name and legend of a sampler. */
+  #explain(panel) {
+    const { sampler } = this.app.settingsOf(panel.slot);
+    const tree = DEPTHS.slice(0, 5).map((name, k) => [name, "thin", k ? `${k + 1}` : "doubling 1"]);
+    const path = sampler === "NUTS" ? tree : PROPOSES.includes(sampler) ? [["blue", "thin", "path"]] : [];
+    const refused = PROPOSES.includes(sampler) ? [["red", "dot", "refused"]] : [];
+    const words = legend([["faint", "dot", "draws, by chain"], ...path, ["green", "dot", path.length ? "accepted" : "newest"], ...refused]);
+    panel.energy.figure.hidden = path.length === 0;
+    panel.main.setTitle(this.nameOf(panel.slot));
+    panel.main.caption.replaceChildren(panel.main.titleText, words);
   }
 
   recolour() {
@@ -150,7 +166,8 @@ export class SamplersView {
       const [low, high] = extent([energy]);
       const middle = (low + high) / 2;
       const half = Math.max((high - low) / 2, 0.05);
-      panel.energy.view([0, panel.move.path.length - 1], [middle - 1.2 * half, middle + 1.2 * half], true);
+      const above = panel.move.depth?.length ? 2 : 1.2; // room for the tree
+      panel.energy.view([0, panel.move.path.length - 1], [middle - 1.2 * half, middle + above * half], true);
     } else panel.energy.view([0, 1], [0, 1], true);
   }
 
@@ -225,9 +242,23 @@ export class SamplersView {
     const known = energy?.length > 1 && energy.some((value) => value !== null);
     if (!known) return plot.text(panel.move ? "this sampler has no energy" : "no move yet", (plot.box.left + plot.box.right) / 2, (plot.box.top + plot.box.bottom) / 2, colour("soft"), "center", 13);
     const count = Math.max(2, Math.ceil((panel.share ?? 1) * energy.length));
-    const shown = panel.move.depth?.length ? energy : energy.slice(0, count);
+    if (panel.move.depth?.length) return this.#paintTree(plot, panel.move);
+    const shown = energy.slice(0, count);
     plot.curve(shown.map((_, k) => k), shown, colour(panel.move.accepted ? "blue" : "red"), 2);
     plot.segments([[0, energy[0], energy.length - 1, energy[0]]], faded("ink", 0.35), 1);
+  }
+
+  /** Energies of the leaves, and above them what each doubling of the tree has reached. */
+  #paintTree(plot, { energy, depth }) {
+    const deepest = Math.max(...depth);
+    for (let d = 0; d <= deepest; d++) {
+      const inside = depth.map((own, k) => (own <= d ? k : -1)).filter((k) => k >= 0);
+      const [first, last, y] = [plot.px(inside[0]), plot.px(inside.at(-1)), plot.box.top + 4 * (deepest - d) + 2];
+      plot.context.fillStyle = colour(DEPTHS[d % 8]);
+      plot.context.fillRect(first, y, Math.max(last - first, 2), 2.5);
+    }
+    plot.curve(energy.map((_, k) => k), energy, faded("ink", 0.45), 1.2);
+    energy.forEach((value, k) => value !== null && plot.dots([[k, value]], colour(depth[k] < 0 ? "ink" : DEPTHS[depth[k] % 8]), depth[k] < 0 ? 4 : 2.6));
   }
 
   #energySentence(panel) {
@@ -257,7 +288,7 @@ export class SamplersView {
   #reading(slot, d) {
     const two = this.app.slots.length > 1 ? `${this.nameOf(slot)}: ` : "";
     const rhat = worst(d.rhat);
-    const mixes = rhat === null ? "not enough draws to tell" : rhat < 1.01 ? "chains agree" : rhat < 1.1 ? "chains nearly agree" : "chains disagree: do not trust this yet";
+    const mixes = rhat === null ? "not enough draws to tell" : rhat < 1.01 ? (misses(d) ? "chains agree, and all of them miss a part" : "chains agree") : rhat < 1.1 ? "chains nearly agree" : "chains disagree: do not trust this yet";
     const p = (...parts) => element("p", {}, ...parts);
     const what = this.app.settingsOf(slot).sampler === "MetropolisHastings" ? "density" : "gradient";
     return [
@@ -270,6 +301,8 @@ export class SamplersView {
 
 /** Two numbers, and zero where they are nothing beside the scale of the density. */
 const pair = (values, d) => values.map((x, k) => say(x !== null && Math.abs(x) < 1e-3 * d.true_std[k] ? 0 : x, 2)).join(", ");
+/** Whether the mean is further from the truth than draws of all of the density would bring it. */
+const misses = (d) => d.mean.some((x, k) => Math.abs(x - d.true_mean[k]) > 5 * (d.std[k] / Math.sqrt(d.ess[k])));
 const present = (values) => (values ?? []).filter((value) => value !== null);
 const worst = (values) => (present(values).length ? Math.max(...present(values)) : null);
 const least = (values) => (present(values).length ? Math.min(...present(values)) : null);

@@ -39,6 +39,10 @@ export class VariationalView {
     for (const plot of this.scene.plots) plot.draw();
   }
 
+  points() {
+    return this.scene.points?.() ?? [];
+  }
+
   removePoint() {
     if (this.scene.editor?.chosen >= 0) this.scene.editor.remove();
     else this.app.announce("No point is chosen.");
@@ -62,7 +66,7 @@ function beside(first, second, shares) {
 
 class Correlated {
   constructor() {
-    this.plane = new Plot({ title: "Target and approximations", aspect: 1.15, least: 260, square: true, paint: (p) => this.#paint(p) });
+    this.plane = new Plot({ title: "Target and approximations", aspect: 1.15, least: 260, square: true, xLabel: "first coordinate", yLabel: "second coordinate", paint: (p) => this.#paint(p) });
     this.plane.note.replaceWith(legend([["faint/.5", "", "target"], ["orange", "dashed", "mean-field"], ["blue", "thin", "full-rank"]]));
     this.bound = new Plot({ title: "The bound, over steps", aspect: 1.15, least: 260, xLabel: "step", yLabel: "nats", paint: (p) => this.#paintBound(p) });
     this.bound.note.replaceWith(legend([["ink", "dashed", "log evidence"]]));
@@ -126,14 +130,14 @@ class Correlated {
 class Mixture {
   constructor(app) {
     this.app = app;
-    this.plane = new Plot({ title: "Who is responsible for a point?", note: "colours are soft assignments", aspect: 1.15, least: 260, square: true, paint: (p) => this.#paint(p) });
+    this.plane = new Plot({ title: "Who is responsible for a point?", note: "colours are soft assignments", aspect: 1.15, least: 260, square: true, xLabel: "first coordinate", yLabel: "second coordinate", paint: (p) => this.#paint(p) });
     this.bound = new Plot({ title: "Bound", aspect: 1.15, least: 260, xLabel: "step", yLabel: "nats", paint: (p) => this.#paintBound(p) });
     this.bound.note.replaceWith(legend([["ink", "thin", "bound"], ["green", "dashed", "reconstruction"], ["red", "dashed", "complexity"]]));
     this.plots = [this.plane, this.bound];
     this.nodes = [beside(this.plane.figure, this.bound.figure)];
     const setting = app.setting("points");
     this.editor = new PointEditor(this.plane, {
-      points: () => this.#points(),
+      points: () => this.points(),
       change: (points, final) => {
         this.held = points;
         if (final) app.editPoints(points, true);
@@ -148,7 +152,7 @@ class Mixture {
     });
   }
 
-  #points() {
+  points() {
     return this.held ?? this.data?.points ?? [];
   }
 
@@ -161,7 +165,7 @@ class Mixture {
   show(data) {
     this.data = data;
     if (!this.app.settings.points.length) this.held = null;
-    const points = this.#points();
+    const points = this.points();
     this.plane.view(padded(extent([points.map((p) => p[0])]), 0.16), padded(extent([points.map((p) => p[1])]), 0.16));
     const rows = [data.bound, data.reconstruction, data.complexity.map((value) => (value === null ? null : -value))];
     this.bound.view([0, Math.max(data.bound.length - 1, 1)], padded(extent(rows.slice(0, 2)), 0.08));
@@ -180,7 +184,7 @@ class Mixture {
       for (const radius of [1, 2.15]) plot.path(ellipse(mean, cov, radius), faded(shade, 0.35 + 0.6 * strength), 1 + 1.6 * strength, [], faded(shade, 0.1 * strength));
       plot.cross(...mean, colour(shade), 5);
     });
-    this.#points().forEach(([x, y], n) => {
+    this.points().forEach(([x, y], n) => {
       const shares = data.responsibilities[n];
       const [r, g, b] = shares ? blended(shares) : rgb("faint");
       plot.mark(x, y, `rgb(${r} ${g} ${b})`, 4.6);
@@ -237,7 +241,7 @@ function blended(shares) {
 class Coin {
   constructor(app) {
     this.app = app;
-    this.plot = new Plot({ title: "How often does it come up heads?", aspect: 2, least: 260, xLabel: "probability of heads", paint: (p) => this.#paint(p) });
+    this.plot = new Plot({ title: "How often does it come up heads?", aspect: 2, least: 260, xLabel: "probability of heads", yLabel: "density", paint: (p) => this.#paint(p) });
     this.plot.note.replaceWith(legend([["faint", "dashed", "prior"], ["blue", "thin", "posterior"], ["blue/.4", "", "90% of belief"]]));
     this.chips = element("div", { class: "flips", role: "img" });
     const caption = element("figcaption", {}, element("b", {}, "Flips"), element("span", {}, "flip by flip: step back and forth below"));
