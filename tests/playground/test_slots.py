@@ -4,12 +4,34 @@ import asyncio
 import os
 import random
 import signal
+import sys
 import time
 
 import pytest
 from tests.playground.conftest import opened, serving
 
-from marginax.playground.slots import Slot
+from marginax.playground.slots import Slot, Ticket
+
+
+def test_a_worker_that_cannot_start_is_told_and_not_tried_for_ever():
+    """A run starts one process; where that ends before it can compute, the next run tries again."""
+
+    async def use():
+        command = (sys.executable, "-c", "import sys; sys.stdin.readline(); sys.exit(3)")
+        slot, told = Slot(command, patience=0.2), []
+        for i in range(2):
+            ticket = Ticket(i, "a", "fake", {}, told.append, asyncio.sleep)
+            await slot.run(ticket)
+            await asyncio.wait_for(ticket.ended.wait(), 30)
+            while slot.num_replaced == i:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.3)
+            assert slot.num_replaced == i + 1
+        assert [message["type"] for message in told] == ["error", "error"]
+        assert "no process can be started (exit code 3)" in told[0]["message"]
+        await slot.close()
+
+    asyncio.run(use())
 
 
 def test_a_cancel_is_told_at_once_and_nothing_comes_after_it(served):
@@ -63,6 +85,7 @@ def test_a_page_that_is_closed_ends_its_runs_and_no_others(served):
 def test_a_worker_that_hangs_is_replaced_for_the_next_request():
     async def use(door):
         async with opened(door) as page:
+            await page.until("done", id=await page.run(num=2))  # it has imported what it needs
             stuck = await page.run(do="hang")
             await asyncio.sleep(0.5)
             number = await page.run(num=2)

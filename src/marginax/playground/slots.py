@@ -52,11 +52,12 @@ class Slot:
         self._command, self._patience, self._most_megabytes = command, patience, most_megabytes
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._watch: asyncio.Task[None] | None = None
+        self._watches: set[asyncio.Task[None]] = set()
         self._current: Ticket | None = None
         self._serial = 0  # of the last run
         self._sent = 0  # the last run that the worker was given
         self._finished = 0  # the last run that it is done with
+        self._watched = 0  # the last run of which it is watched that it is left off
         self._starting = asyncio.Lock()
         self._ready = asyncio.Event()  # the worker has imported what it needs
         self._closing = self._retired = False
@@ -67,6 +68,7 @@ class Slot:
         async with self._starting:
             if self._closing or (self._process is not None and self._process.returncode is None):
                 return
+            self._ready.clear()
             pipe = asyncio.subprocess.PIPE
             self._process = await asyncio.create_subprocess_exec(
                 *self._command, stdin=pipe, stdout=pipe, limit=_MAX_LINE, start_new_session=True
@@ -98,9 +100,8 @@ class Slot:
         """End the worker."""
         self._closing = True
         self._forget()
-        for task in (self._watch, self._reader):
-            if task is not None:
-                task.cancel()
+        for task in (*self._watches, *filter(None, [self._reader])):
+            task.cancel()
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
@@ -132,10 +133,14 @@ class Slot:
 
     def _watch_over(self) -> None:
         """See to it that the worker leaves off what nobody wants any more."""
-        if self._finished < self._sent and (self._watch is None or self._watch.done()):
-            self._watch = asyncio.create_task(self._replace_if_stuck(self._sent))
+        if self._sent > max(self._finished, self._watched):
+            self._watched = self._sent
+            watch = asyncio.create_task(self._replace_if_stuck(self._sent))
+            self._watches.add(watch)
+            watch.add_done_callback(self._watches.discard)
 
     async def _replace_if_stuck(self, serial: int) -> None:
+        await self._ready.wait()  # it does not hear while it imports
         process = self._process
         await asyncio.sleep(self._patience)
         if self._finished < serial and process is not None and process.returncode is None:
@@ -174,6 +179,12 @@ class Slot:
         ticket, last_of_it = self._current, self._finished + (not self._retired)
         self._retired = False
         self._finished = self._sent = self._serial
+        if not self._ready.is_set():  # another one would fare no better: the next run tries again
+            self._current = None
+            if ticket is not None:
+                text = f"no process can be started ({_how(process.returncode)}): the terminal says why"
+                ticket.end({"type": "error", "message": text})
+            return
         if ticket is not None and ticket.serial <= last_of_it:
             self._current = None
             text = f"the process that computed this ended ({_how(process.returncode)}): there is another one, run again"
