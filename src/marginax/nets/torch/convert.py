@@ -1,10 +1,10 @@
 r"""From a PyTorch module to a network of JAX, by way of `torch.export`.
 
-PyTorch traces the module itself (`torch.export`) and reduces it to Core ATen, some two hundred operations that it
-keeps stable for such uses; each that occurs is a short function of ours. That is more code than a dependency, and more
-durable: `torchax` is an interpreter that follows PyTorch's dispatcher from release to release (0.0.13 does not import
-beside PyTorch 2.13), `torch2jax` calls PyTorch back while JAX runs, and neither gives a graph that can be written to a
-file. Here PyTorch is needed for the conversion alone. What is not known is refused by name.
+PyTorch traces the module itself (`torch.export`) and reduces it to Core ATen, the operations that it gives to backends;
+each that occurs is a short function of ours. That is more code than a dependency, and more durable. `torchax` and
+`torch2jax` run the module's own Python on tensors that stand for arrays: they have to follow PyTorch from release to
+release (`torchax` 0.0.13 does not import beside PyTorch 2.13), PyTorch is needed wherever the network runs, and what
+they give cannot be written to a file as data. Here PyTorch is needed for the conversion alone.
 
 The graph is that of a batch of one example, in which all shapes are numbers; JAX maps it over batches of any size.
 Layers are found in it by what is done with their weights, so it does not matter what class they had.
@@ -31,6 +31,7 @@ from marginax.nets.torch.reading import Reading
 # Operations that are not reduced further: layers, and those of which there is a good implementation here.
 _KEPT = (
     "linear.default",
+    "bilinear.default",
     "lstm.input",
     "gru.input",
     "rnn_tanh.input",
@@ -48,7 +49,6 @@ _KEPT = (
     "hardswish.default",
     "hardsigmoid.default",
     "mish.default",
-    "feature_dropout.default",
     "logsumexp.default",
     "adaptive_avg_pool1d.default",
     "adaptive_avg_pool2d.default",
@@ -135,6 +135,7 @@ def _mode(torch: Any, module: Any, *, train: bool) -> Iterator[None]:
 def _export(torch: Any, module: Any, x: Any) -> Any:
     try:
         program = torch.export.export(module, (x,), strict=False)
+        _drop_channels(torch, program)
         table = torch.export.default_decompositions()
         for name in _KEPT:
             packet, _, overload = name.partition(".")
@@ -173,6 +174,25 @@ def _compare(torch: Any, module: Any, network: TorchNetwork, x: Any, dropout: bo
         f"module and network differ by {largest:.2g} in their outputs for the example: it mixes the examples of a "
         f"batch{also}"
     )
+
+
+def _drop_channels(torch: Any, program: Any) -> None:
+    """Dropout of whole channels as a product with dropout of ones, since its own reduction no key can switch off."""
+    ops, graph = torch.ops.aten, program.graph_module.graph
+    for step in list(graph.nodes):
+        if step.target is not ops.feature_dropout.default or not step.args[2]:
+            continue
+        x, rate, train = step.args
+        shape = x.meta["val"].shape
+        with graph.inserting_before(step):
+            ones = graph.call_function(ops.ones.default, ([*shape[:2], *(1 for _ in shape[2:])],))
+            dropped = graph.call_function(ops.dropout.default, (ones, rate, train))
+            product = graph.call_function(ops.mul.Tensor, (x, dropped))
+        for new in (ones, dropped, product):
+            new.meta = dict(step.meta)
+        step.replace_all_uses_with(product)
+        graph.erase_node(step)
+    program.graph_module.recompile()
 
 
 # ---- its graph, as ours

@@ -47,6 +47,12 @@ class Reading:
                 f"module must give one tensor, but it gives {len(found)} values: wrap it in a module that does"
             )
         self.output = Value(self._numbers[found[0]])
+        shape = self.shapes[self.output.index]
+        if shape[:1] != (1,):
+            raise ValueError(
+                f"module must give an output for each example, but of one example the outputs have shape {shape}: "
+                "squeeze() without an axis also removes that of the examples, squeeze(-1) does not"
+            )
 
     def values_used(self) -> list[Value]:
         """All values that nodes take."""

@@ -18,13 +18,6 @@ def _dropout(x: Array, rate: float, train: bool | None = True, *, key: Key = Non
     return drop(x, rate, key, 0) if train else x, None
 
 
-def _feature_dropout(x: Array, rate: float, train: bool, *, key: Key = None) -> Array:
-    """Whole channels at once."""
-    if not train or key is None or rate == 0:
-        return x
-    return x * drop(jnp.ones((*x.shape[:2], *(1 for _ in x.shape[2:])), x.dtype), rate, key, 0)
-
-
 def _attention(
     query: Array,
     keys: Array,
@@ -135,7 +128,6 @@ def _of_one_state(cell: Callable[..., tuple[Array]]) -> Callable[..., tuple[Arra
 
 
 RANDOM_OPERATORS: dict[str, Callable[..., Any]] = {
-    "feature_dropout": _feature_dropout,
     "gru.input": _of_one_state(_gru_cell),
     "lstm.input": _lstm,
     "native_dropout": _dropout,
@@ -150,7 +142,6 @@ def _drops_between_layers(x: Any, starts: Any, weights: Any, has_biases: bool, n
 
 
 RANDOM: dict[str, Callable[..., bool]] = {
-    "feature_dropout": lambda x, rate, train: train and rate > 0,
     "gru.input": _drops_between_layers,
     "lstm.input": _drops_between_layers,
     "native_dropout": lambda x, rate, train=True: bool(train) and rate > 0,

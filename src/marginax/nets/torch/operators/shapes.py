@@ -152,6 +152,14 @@ def _embedding(weight: Array, index: Array, padding: int = -1, scale: bool = Fal
     return jnp.where(is_token[..., None], weight[jnp.where(is_token, index, 0)], jnp.nan)
 
 
+def _unfold(x: Array, dim: int, size: int, step: int) -> Array:
+    """Windows along an axis, whose entries come last."""
+    last = jnp.moveaxis(x, dim, -1)
+    starts = jnp.arange(0, x.shape[dim] - size + 1, step)
+    windows = last[..., starts[:, None] + jnp.arange(size)]
+    return jnp.moveaxis(windows, -2, dim % x.ndim)
+
+
 def _triangle(keep: Callable[..., Array]) -> Callable[..., Array]:
     return lambda x, diagonal=0: keep(x, diagonal)
 
@@ -211,6 +219,7 @@ SHAPES: dict[str, Callable[..., Any]] = {
     "tril": _triangle(jnp.tril),
     "triu": _triangle(jnp.triu),
     "unbind.int": _unbind,
+    "unfold": _unfold,
     "unsqueeze": _unsqueeze,
     "view": _view,
 }
