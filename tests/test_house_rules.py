@@ -27,7 +27,11 @@ def test_direct_dependencies_are_pinned():
     extras = project["optional-dependencies"]
     unpinned = ("docs", "torch")  # PyTorch takes 900 MB: tests that need it have an environment of their own
     lines = [
-        line for name, each in extras.items() if name not in unpinned for line in each if not line.startswith("marginax[")
+        line
+        for name, each in extras.items()
+        if name not in unpinned
+        for line in each
+        if not line.startswith("marginax[")
     ]
     wanted = {_name(line) for line in project["dependencies"] + lines}
     pinned = {_name(line) for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()}

@@ -205,7 +205,7 @@ def test_state_dicts_that_do_not_fit_are_refused_by_name():
         mx.nets.load_state_dict(network, state | {"0.weight": np.ones((3, 8))})
     with pytest.raises(ValueError, match="of a stack of draws take one"):
         mx.nets.state_dict(jax.tree.map(lambda a: jnp.stack([a, a]), network))
-    with pytest.raises(TypeError, match="network must be one of mx.nets.from_torch, got MLP"):
+    with pytest.raises(TypeError, match="network"):
         mx.nets.load_safetensors(mx.nets.MLP(1, (), 1, key=0), "model.safetensors")
 
 

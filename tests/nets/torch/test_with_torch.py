@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.nets.torch import modules
 
 import marginax as mx
-from tests.nets.torch import modules
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; `pytest -m peer` has an environment with it")
 nn = torch.nn

@@ -50,7 +50,7 @@ def network_of(source: Any, *, key: Key | None = None) -> TorchNetwork:
     return model.network_of(jax.tree.map(lambda leaf: leaf[0], params))
 
 
-def load_safetensors(network: TorchNetwork, path: str | os.PathLike[str]) -> TorchNetwork:
+def load_safetensors(network: Any, path: str | os.PathLike[str]) -> TorchNetwork:
     """The network with the weights and buffers of a safetensors file, by the names of the module's state dict.
 
     Args:

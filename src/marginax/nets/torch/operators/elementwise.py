@@ -56,16 +56,16 @@ def _gelu(x: Array, approximate: str = "none") -> Array:
     return jax.nn.gelu(x, approximate=approximate == "tanh")
 
 
-def _elu(x: Array, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Array:
+def _elu(x: Array, alpha: Any = 1.0, scale: Any = 1.0, input_scale: Any = 1.0) -> Array:
     negative = alpha * jnp.expm1(jnp.where(x > 0, 0.0, x) * input_scale)
     return scale * jnp.where(x > 0, x, negative)
 
 
-def _leaky_relu(x: Array, slope: float = 0.01) -> Array:
+def _leaky_relu(x: Array, slope: Any = 0.01) -> Array:
     return jax.nn.leaky_relu(x, slope)
 
 
-def _softplus(x: Array, beta: float = 1.0, threshold: float = 20.0) -> Array:
+def _softplus(x: Array, beta: Any = 1.0, threshold: Any = 20.0) -> Array:
     return jnp.where(x * beta > threshold, x, jax.nn.softplus(x * beta) / beta)
 
 
@@ -77,30 +77,30 @@ def _round(x: Array, decimals: int = 0) -> Array:
     return jnp.round(x, decimals)
 
 
-def _nan_to_num(x: Array, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Array:
+def _nan_to_num(x: Array, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Array:
     return jnp.nan_to_num(x, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf)
 
 
 # ---- new arrays, and other dtypes
 
 
-def _full(size: tuple[int, ...], value: Number, dtype: str | None = None, *_: None) -> Array:
+def _full(size: tuple[int, ...], value: Number, dtype: str | None = None, *_: Any) -> Array:
     return jnp.full(size, value, dtype_of(dtype))
 
 
-def _full_like(x: Array, value: Number, dtype: str | None = None, *_: None) -> Array:
+def _full_like(x: Array, value: Number, dtype: str | None = None, *_: Any) -> Array:
     return jnp.full_like(x, value, dtype_of(dtype))
 
 
-def _scalar(value: Number, dtype: str | None = None, *_: None) -> Array:
+def _scalar(value: Number, dtype: str | None = None, *_: Any) -> Array:
     return jnp.asarray(value, dtype_of(dtype))
 
 
-def _arange(start: Number, end: Number, step: Number = 1, dtype: str | None = None, *_: None) -> Array:
+def _arange(start: Number, end: Number, step: Number = 1, dtype: str | None = None, *_: Any) -> Array:
     return jnp.arange(start, end, step, dtype_of(dtype))
 
 
-def _convert(x: Array, dtype: str | None = None, *_: None) -> Array:
+def _convert(x: Array, dtype: str | None = None, *_: Any) -> Array:
     return x if dtype is None else x.astype(dtype_of(dtype))
 
 

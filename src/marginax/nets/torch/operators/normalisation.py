@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 
 def _batch_norm(
-    x: Array, weight: Array | None, bias: Array | None, mean: Array, variance: Array, momentum: float, eps: float
+    x: Array, weight: Array | None, bias: Array | None, mean: Array, variance: Array, momentum: Any, eps: float
 ) -> tuple[Array, None, None]:
     """By running statistics, which stay as they are."""
     factor = lax.rsqrt(variance + eps) if weight is None else weight * lax.rsqrt(variance + eps)
@@ -40,8 +40,8 @@ def _instance_norm(
     mean: Array | None,
     variance: Array | None,
     use_input_stats: bool,
-    momentum: float,
-    eps: float,
+    momentum: Any,
+    eps: Any,
     cudnn: bool,
 ) -> Array:
     """Statistics of each example and channel, or running ones."""
@@ -52,14 +52,14 @@ def _instance_norm(
     return _group_norm(x, weight, bias, x.shape[0], x.shape[1], 0, x.shape[1], eps)[0]
 
 
-def _rms_norm(x: Array, shape: tuple[int, ...], weight: Array | None = None, eps: float | None = None) -> Array:
+def _rms_norm(x: Array, shape: tuple[int, ...], weight: Array | None = None, eps: Any = None) -> Array:
     axes = tuple(range(x.ndim - len(shape), x.ndim))
     small = jnp.finfo(x.dtype).eps if eps is None else eps
     y = x * lax.rsqrt(jnp.mean(x**2, axes, keepdims=True) + small)
     return y if weight is None else y * weight
 
 
-def _standardise(x: Array, axes: tuple[int, ...], eps: float) -> Array:
+def _standardise(x: Array, axes: tuple[int, ...], eps: Any) -> Array:
     centred = x - x.mean(axes, keepdims=True)
     return centred * lax.rsqrt((centred**2).mean(axes, keepdims=True) + eps)
 

@@ -14,7 +14,7 @@ from marginax.nets.linear import drop
 Key = PRNGKeyArray | None
 
 
-def _dropout(x: Array, rate: float, train: bool | None = True, *, key: Key = None) -> tuple[Array, None]:
+def _dropout(x: Array, rate: Any, train: bool | None = True, *, key: Key = None) -> tuple[Array, None]:
     return drop(x, rate, key, 0) if train else x, None
 
 
@@ -23,9 +23,9 @@ def _attention(
     keys: Array,
     values: Array,
     mask: Array | None = None,
-    rate: float = 0.0,
+    rate: Any = 0.0,
     is_causal: bool = False,
-    scale: float | None = None,
+    scale: Any = None,
     enable_gqa: bool = False,
     *,
     key: Key = None,
@@ -70,7 +70,7 @@ def _recurrent(
     weights: tuple[Array, ...],
     has_biases: bool,
     num_layers: int,
-    rate: float,
+    rate: Any,
     train: bool,
     bidirectional: bool,
     batch_first: bool,
@@ -137,7 +137,7 @@ RANDOM_OPERATORS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _drops_between_layers(x: Any, starts: Any, weights: Any, has_biases: bool, num: int, rate: float, *_: Any) -> bool:
+def _drops_between_layers(x: Any, starts: Any, weights: Any, has_biases: bool, num: int, rate: Any, *_: Any) -> bool:
     return rate > 0 and num > 1
 
 

@@ -41,7 +41,7 @@ def _logical(reduce: Callable[..., Array]) -> Callable[..., Array]:
     return lambda x, dims=None, keepdim=False: reduce(x, axes_of(x, dims), keepdims=keepdim)
 
 
-def _variance(x: Array, dims: Dims = None, correction: float | None = None, keepdim: bool = False) -> Array:
+def _variance(x: Array, dims: Dims = None, correction: Any = None, keepdim: bool = False) -> Array:
     return jnp.var(x, axes_of(x, dims), ddof=1 if correction is None else correction, keepdims=keepdim)
 
 
@@ -50,7 +50,7 @@ def _variance_unless_biased(x: Array, dims: Dims = None, unbiased: bool = True, 
 
 
 def _variance_and_mean(
-    x: Array, dims: Dims = None, correction: float | None = None, keepdim: bool = False
+    x: Array, dims: Dims = None, correction: Any = None, keepdim: bool = False
 ) -> tuple[Array, Array]:
     return _variance(x, dims, correction, keepdim), _mean(x, dims, keepdim)
 
@@ -63,7 +63,7 @@ def _log_softmax(x: Array, dim: int, half_to_float: bool = False) -> Array:
     return jax.nn.log_softmax(x, dim)
 
 
-def _norm(x: Array, p: float | None, dims: Dims = None, keepdim: bool = False, dtype: str | None = None) -> Array:
+def _norm(x: Array, p: Any, dims: Dims = None, keepdim: bool = False, dtype: str | None = None) -> Array:
     """For p = 2 with a slope of 0 where everything is 0, as PyTorch has it."""
     axes, p = axes_of(x, dims), 2 if p is None else p
     if p == 2:
@@ -74,7 +74,7 @@ def _norm(x: Array, p: float | None, dims: Dims = None, keepdim: bool = False, d
     return jnp.sum(jnp.abs(x) ** p, axes, keepdims=keepdim) ** (1.0 / p)
 
 
-def _linalg_norm(x: Array, p: float = 2, dims: Dims = None, keepdim: bool = False, dtype: str | None = None) -> Array:
+def _linalg_norm(x: Array, p: Any = 2, dims: Dims = None, keepdim: bool = False, dtype: str | None = None) -> Array:
     return _norm(x, p, dims, keepdim)
 
 

@@ -86,7 +86,7 @@ def _pairs(x: Array, pad: tuple[int, ...]) -> list[tuple[int, int]]:
     return [(0, 0)] * (x.ndim - len(found)) + found
 
 
-def _constant_pad(x: Array, pad: tuple[int, ...], value: float = 0.0) -> Array:
+def _constant_pad(x: Array, pad: tuple[int, ...], value: Any = 0.0) -> Array:
     pairs = [(low, high, 0) for low, high in _pairs(x, pad)]
     return lax.pad(x, jnp.asarray(value, x.dtype), pairs)
 
@@ -119,7 +119,7 @@ def _gather(x: Array, dim: int, index: Array, sparse_grad: bool = False) -> Arra
     return x[_places(index, dim)]
 
 
-def _scatter(x: Array, dim: int, index: Array, source: Array | float) -> Array:
+def _scatter(x: Array, dim: int, index: Array, source: Any) -> Array:
     values = source if jnp.ndim(source) == 0 else source[tuple(slice(n) for n in index.shape)]  # pyright: ignore[reportIndexIssue]
     return x.at[_places(index, dim)].set(values)
 
@@ -147,7 +147,9 @@ def _slice_scatter(
 
 
 def _embedding(weight: Array, index: Array, padding: int = -1, scale: bool = False, sparse: bool = False) -> Array:
-    """A number that is no token gives NaN, not the vector of another token."""
+    """A number that is no token gives NaN, not the vector of another token; that of padding is not trained."""
+    if padding >= 0:
+        weight = jnp.where(jnp.arange(weight.shape[0])[:, None] == padding, lax.stop_gradient(weight), weight)
     is_token = (index >= 0) & (index < weight.shape[0])
     return jnp.where(is_token[..., None], weight[jnp.where(is_token, index, 0)], jnp.nan)
 

@@ -115,21 +115,21 @@ def _adaptive_max_pool(x: Array, size: Sizes) -> tuple[Array, None]:
 # ---- images of other sizes
 
 
-def _target(x: Array, size: Sizes | None, factors: tuple[float, ...] | None) -> tuple[int, ...]:
+def _target(x: Array, size: Sizes | None, factors: tuple[Any, ...] | None) -> tuple[int, ...]:
     if size is not None:
         return tuple(size)
     assert factors is not None
     return tuple(int(n * f) for n, f in zip(x.shape[2:], factors, strict=True))
 
 
-def _nearest(x: Array, size: Sizes | None, factors: tuple[float, ...] | None) -> Array:
+def _nearest(x: Array, size: Sizes | None, factors: tuple[Any, ...] | None) -> Array:
     for i, m in enumerate(_target(x, size, factors)):
         n = x.shape[2 + i]
         x = jnp.take(x, (jnp.arange(m) * (n / m)).astype(jnp.int32), axis=2 + i)
     return x
 
 
-def _linear(x: Array, size: Sizes | None, corners: bool, factors: tuple[float, ...] | None) -> Array:
+def _linear(x: Array, size: Sizes | None, corners: bool, factors: tuple[Any, ...] | None) -> Array:
     for i, m in enumerate(_target(x, size, factors)):
         n, axis = x.shape[2 + i], 2 + i
         if corners:
@@ -144,9 +144,7 @@ def _linear(x: Array, size: Sizes | None, corners: bool, factors: tuple[float, .
     return x
 
 
-def _bilinear_by_scales(
-    x: Array, size: Sizes, corners: bool, vertical: float | None = None, horizontal: float | None = None
-) -> Array:
+def _bilinear_by_scales(x: Array, size: Sizes, corners: bool, vertical: Any = None, horizontal: Any = None) -> Array:
     return _linear(x, size, corners, None if vertical is None or horizontal is None else (vertical, horizontal))
 
 
