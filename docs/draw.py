@@ -51,7 +51,7 @@ def is_slow(text: str) -> bool:
 
 
 def needed(text: str) -> str | None:
-    """The library that the page needs and that not everybody has, if its first lines say so."""
+    """A library that not everybody has, if the first lines say that it is needed."""
     found = _NEEDS.search("\n".join(text.splitlines()[:_FIRST_LINES]))
     return found[1] if found else None
 

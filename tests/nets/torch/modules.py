@@ -149,8 +149,9 @@ def _Scaled(functions):
 def operations():
     """By group: functions of a batch by name, and inputs."""
     import torch
-    import torch.nn.functional as F
     from torch import nn
+
+    F = nn.functional
 
     names = "abs ceil cos cosh erf exp expm1 floor neg relu round sigmoid sign sin sinh square tan tanh trunc"
     plain = {name: getattr(torch, name) for name in names.split()}

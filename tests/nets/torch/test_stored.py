@@ -182,6 +182,18 @@ def test_every_operation_that_takes_a_key_is_in_the_table():
 # ---- state dicts and files
 
 
+def check_state_dict():
+    """Other numbers give another network."""
+    tree = stored("mlp")
+    state = mx.nets.state_dict(tree["network"])
+    other = mx.nets.load_state_dict(tree["network"], {key: value + 1 for key, value in state.items()})
+    assert not np.allclose(outputs(other, tree["x"]), tree["y"])
+
+
+def test_a_state_dict_is_taken():
+    check_state_dict()
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_state_dicts_come_back(name, tmp_path):
     tree = stored(name)

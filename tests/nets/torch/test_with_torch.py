@@ -111,7 +111,7 @@ def test_a_posterior_comes_back_as_means_or_as_a_draw():
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     ensemble = mx.fit(model, data, mx.infer.DeepEnsemble(2, mx.infer.MAP(num_epochs=1)), init=network, key=0)
-    with pytest.raises(ValueError, match="no single mean .* take a draw of it, with key="):
+    with pytest.raises(ValueError, match=r"no single mean .* take a draw of it, with key="):
         mx.nets.to_torch(ensemble)
     module.load_state_dict(mx.nets.to_torch(ensemble, key=0))
 
@@ -162,11 +162,11 @@ def test_what_cannot_be_meant_is_refused_by_name(name):
 
 
 def test_wrong_arguments_are_named():
-    with pytest.raises(TypeError, match="module must be a torch.nn.Module, got int"):
+    with pytest.raises(TypeError, match=r"module must be a torch\.nn\.Module, got int"):
         mx.nets.from_torch(3, torch.randn(2, 3))
     with pytest.raises(ValueError, match=r"example must be inputs with an axis of examples, got shape \(0, 3\)"):
         mx.nets.from_torch(nn.Linear(3, 2), np.zeros((0, 3)))
-    with pytest.raises(TypeError, match="source must be a network of mx.nets.from_torch"):
+    with pytest.raises(TypeError, match=r"source must be a network of mx\.nets\.from_torch"):
         mx.nets.to_torch(nn.Linear(3, 2))
 
 
