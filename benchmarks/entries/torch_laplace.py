@@ -1,8 +1,8 @@
 """Last-layer Laplace on a small residual network of PyTorch, by laplace-torch and by us after `mx.nets.from_torch`.
 
-Both sides have the same module and the same images, 3 x 32 x 32. A fit is a pass over the images in batches of 128 and all
-that is factorised after it; predictions are probit probabilities. The conversion is done before, and not timed: ours runs
-in the environment of the peer, which has PyTorch, with our packages besides.
+Both sides have the same module and the same images, 3 x 32 x 32. A fit is a pass over the images in batches of 128 and
+all that is factorised after it; predictions are probit probabilities. The conversion is done before and not timed, in
+the environment of the peer, which has PyTorch; ours reads the network from a file.
 """
 
 import os

@@ -1,5 +1,8 @@
 """Modules of PyTorch become networks that give the same, or are refused by name. `pytest -m peer` runs these."""
 
+import functools
+import importlib.util
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -173,10 +176,12 @@ def test_wrong_arguments_are_named():
 # ---- laplace-torch on the same module
 
 
-def peers():
+@functools.cache
+def laplace_torch():
     from benchmarks.harness.laplace_reference import load_peer
 
-    pytest.importorskip("laplace")
+    if importlib.util.find_spec("laplace") is None:
+        pytest.skip("laplace-torch is not installed; `pytest -m peer` has an environment with it")
     return load_peer()[1]
 
 
@@ -195,7 +200,7 @@ PAIRS += [(name, "last_layer", structure) for name in MODULES for structure in (
 def test_laplace_agrees_with_laplace_torch(name, subset, structure):
     from torch.utils.data import DataLoader, TensorDataset
 
-    Laplace = peers()
+    Laplace = laplace_torch()
     torch.manual_seed(0)
     torch.set_default_dtype(torch.float64)
     try:

@@ -99,7 +99,7 @@ class TorchNetwork(eqx.Module):
         arrays = [self.array(name) for name in self.graph.inputs[1:]]
         return self.graph.run([self._read(x)[None], *arrays], self._call_layer, key)[0]
 
-    def array(self, name: str) -> Array:
+    def array(self, name: str) -> Array | np.ndarray:
         """A weight or a buffer by its name, such as "layer1/0/conv1/weight"."""
         for named in (self.module, self.buffers.tree):
             if name in named and not is_layer(named[name]):
