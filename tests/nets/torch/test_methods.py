@@ -126,7 +126,7 @@ def test_a_posterior_has_a_mean_where_it_lies_around_one_place():
     ensemble = mx.fit(model, data, METHODS["DeepEnsemble"], init=network, key=0)
     with pytest.raises(ValueError, match=r"no single mean \(2 networks.*take a draw of it, with key="):
         ensemble.mean_params()
-    chain = mx.fit(model, data, mx.infer.SGLD(num_warmup=5, num_samples=4), init=network, key=0)
+    chain = mx.fit(model, data, mx.infer.SGLD(num_warmup=5, num_samples=4), init=network, num_chains=1, key=0)
     expected = jax.tree.map(lambda leaf: np.mean(leaf, (0, 1)), chain.params)
     for ours, theirs in zip(jax.tree.leaves(chain.mean_params()), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)

@@ -25,10 +25,6 @@ def _subtract(a: Number, b: Number, alpha: Number = 1) -> Array:
     return jnp.subtract(a, b if alpha == 1 else alpha * b)
 
 
-def _reverse_subtract(a: Number, b: Number, alpha: Number = 1) -> Array:
-    return _subtract(b, a, alpha)
-
-
 def _divide(a: Number, b: Number, rounding_mode: str | None = None) -> Array:
     if rounding_mode == "floor":
         return jnp.floor_divide(a, b)
@@ -48,10 +44,6 @@ def _where(condition: Array, a: Number, b: Number) -> Array:
     return jnp.where(condition, a, b)
 
 
-def _masked_fill(x: Array, mask: Array, value: Number) -> Array:
-    return jnp.where(mask, jnp.asarray(value, x.dtype), x)
-
-
 def _gelu(x: Array, approximate: str = "none") -> Array:
     return jax.nn.gelu(x, approximate=approximate == "tanh")
 
@@ -67,18 +59,6 @@ def _leaky_relu(x: Array, slope: Any = 0.01) -> Array:
 
 def _softplus(x: Array, beta: Any = 1.0, threshold: Any = 20.0) -> Array:
     return jnp.where(x * beta > threshold, x, jax.nn.softplus(x * beta) / beta)
-
-
-def _prelu(x: Array, weight: Array) -> Array:
-    return jnp.where(x > 0, x, weight * x)
-
-
-def _round(x: Array, decimals: int = 0) -> Array:
-    return jnp.round(x, decimals)
-
-
-def _nan_to_num(x: Array, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Array:
-    return jnp.nan_to_num(x, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf)
 
 
 # ---- new arrays, and other dtypes
@@ -142,25 +122,19 @@ _ONE = {
     "log10": jnp.log10,
     "log1p": jnp.log1p,
     "log2": jnp.log2,
-    "log_sigmoid": jax.nn.log_sigmoid,
     "logical_not": jnp.logical_not,
     "mish": jax.nn.mish,
-    "nan_to_num": _nan_to_num,
     "neg": jnp.negative,
     "reciprocal": jnp.reciprocal,
     "relu": jax.nn.relu,
-    "relu6": jax.nn.relu6,
     "round": jnp.round,
-    "round.decimals": _round,
     "rsqrt": jax.lax.rsqrt,
     "sigmoid": jax.nn.sigmoid,
     "sign": jnp.sign,
-    "silu": jax.nn.silu,
     "sin": jnp.sin,
     "sinh": jnp.sinh,
     "softplus": _softplus,
     "sqrt": jnp.sqrt,
-    "square": jnp.square,
     "tan": jnp.tan,
     "tanh": jnp.tanh,
     "trunc": jnp.trunc,
@@ -173,24 +147,20 @@ _TWO = {
     "bitwise_xor": jnp.bitwise_xor,
     "div": _divide,
     "eq": jnp.equal,
-    "floor_divide": jnp.floor_divide,
     "fmod": jnp.fmod,
     "ge": jnp.greater_equal,
     "gt": jnp.greater,
     "le": jnp.less_equal,
     "lt": jnp.less,
-    "masked_fill": _masked_fill,
     "mul": jnp.multiply,
     "ne": jnp.not_equal,
     "remainder": jnp.remainder,
-    "rsub": _reverse_subtract,
     "sub": _subtract,
 }
 
 ELEMENTWISE: Table = {
     **_ONE,
     **_with_overloads(_TWO, ("Tensor", "Scalar")),
-    "_prelu_kernel": _prelu,
     "_to_copy": _convert,
     "alias": _same,
     "arange.start_step": _arange,
@@ -216,7 +186,5 @@ ELEMENTWISE: Table = {
     "pow.Tensor_Scalar": _power,
     "pow.Tensor_Tensor": _power,
     "scalar_tensor": _scalar,
-    "where.ScalarOther": _where,
-    "where.ScalarSelf": _where,
     "where.self": _where,
 }

@@ -63,15 +63,11 @@ def _flipped(weight: Array, groups: int) -> Array:
 
 
 PRODUCTS: dict[str, Callable[..., Any]] = {
-    "addbmm": lambda base, a, b, beta=1, alpha=1: beta * base + alpha * jnp.sum(a @ b, 0),
     "addmm": _addmm,
-    "baddbmm": _addmm,
     "bilinear": _bilinear,
     "bmm": jnp.matmul,
     "convolution": _convolution,
-    "dot": jnp.dot,
     "linear": _linear,
     "matmul": jnp.matmul,
     "mm": jnp.matmul,
-    "mv": jnp.matmul,
 }

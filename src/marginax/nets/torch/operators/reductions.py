@@ -45,10 +45,6 @@ def _variance(x: Array, dims: Dims = None, correction: Any = None, keepdim: bool
     return jnp.var(x, axes_of(x, dims), ddof=1 if correction is None else correction, keepdims=keepdim)
 
 
-def _variance_unless_biased(x: Array, dims: Dims = None, unbiased: bool = True, keepdim: bool = False) -> Array:
-    return _variance(x, dims, float(unbiased), keepdim)
-
-
 def _variance_and_mean(
     x: Array, dims: Dims = None, correction: Any = None, keepdim: bool = False
 ) -> tuple[Array, Array]:
@@ -95,26 +91,20 @@ def _sort(x: Array, dim: int = -1, descending: bool = False) -> tuple[Array, Arr
 REDUCTIONS: dict[str, Callable[..., Any]] = {
     "_log_softmax": _log_softmax,
     "_softmax": _softmax,
-    "all": _logical(jnp.all),
-    "all.dim": _logical(jnp.all),
     "amax": _extreme(jnp.max),
     "amin": _extreme(jnp.min),
     "any": _logical(jnp.any),
     "any.dim": _logical(jnp.any),
-    "any.dims": _logical(jnp.any),
     "argmax": _place(jnp.argmax),
     "argmin": _place(jnp.argmin),
     "cumprod": _cumulative(jnp.cumprod),
     "cumsum": _cumulative(jnp.cumsum),
     "linalg_vector_norm": _linalg_norm,
     "logsumexp": lambda x, dims, keepdim=False: jax.nn.logsumexp(x, axes_of(x, dims), keepdims=keepdim),
-    "max": jnp.max,
     "max.dim": _with_place(jnp.max, jnp.argmax),
     "mean": _of_all(jnp.mean),
     "mean.dim": _mean,
-    "min": jnp.min,
     "min.dim": _with_place(jnp.min, jnp.argmin),
-    "norm.ScalarOpt_dim": _norm,
     "prod": _of_all(jnp.prod),
     "prod.dim_int": lambda x, dim, keepdim=False, dtype=None: jnp.prod(x, dim, dtype_of(dtype), keepdims=keepdim),
     "sort": _sort,
@@ -122,6 +112,5 @@ REDUCTIONS: dict[str, Callable[..., Any]] = {
     "sum.dim_IntList": _sum,
     "topk": _topk,
     "var.correction": _variance,
-    "var.dim": _variance_unless_biased,
     "var_mean.correction": _variance_and_mean,
 }

@@ -33,10 +33,6 @@ def _unsqueeze(x: Array, dim: int) -> Array:
     return jnp.expand_dims(x, dim)
 
 
-def _transpose(x: Array, first: int, second: int) -> Array:
-    return jnp.swapaxes(x, first, second)
-
-
 def _repeat(x: Array, repeats: tuple[int, ...]) -> Array:
     return jnp.tile(x.reshape((1,) * (len(repeats) - x.ndim) + x.shape), repeats)
 
@@ -56,25 +52,12 @@ def _split_with_sizes(x: Array, sizes: tuple[int, ...], dim: int = 0) -> tuple[A
     return tuple(lax.split(x, sizes, axis=dim % x.ndim))
 
 
-def _split(x: Array, size: int, dim: int = 0) -> tuple[Array, ...]:
-    total = x.shape[dim]
-    return _split_with_sizes(x, tuple(min(size, total - i) for i in range(0, total, size)), dim)
-
-
-def _unbind(x: Array, dim: int = 0) -> tuple[Array, ...]:
-    return tuple(jnp.moveaxis(x, dim, 0))
-
-
 def _cat(arrays: tuple[Array, ...], dim: int = 0) -> Array:
     return jnp.concatenate(arrays, axis=dim)
 
 
 def _flip(x: Array, dims: tuple[int, ...]) -> Array:
     return jnp.flip(x, dims)
-
-
-def _roll(x: Array, shifts: tuple[int, ...], dims: tuple[int, ...] = ()) -> Array:
-    return jnp.roll(x, shifts, dims) if dims else jnp.roll(x, shifts[0])
 
 
 # ---- padding
@@ -89,14 +72,6 @@ def _pairs(x: Array, pad: tuple[int, ...]) -> list[tuple[int, int]]:
 def _constant_pad(x: Array, pad: tuple[int, ...], value: Any = 0.0) -> Array:
     pairs = [(low, high, 0) for low, high in _pairs(x, pad)]
     return lax.pad(x, jnp.asarray(value, x.dtype), pairs)
-
-
-def _reflection_pad(x: Array, pad: tuple[int, ...]) -> Array:
-    return jnp.pad(x, _pairs(x, pad), mode="reflect")
-
-
-def _replication_pad(x: Array, pad: tuple[int, ...]) -> Array:
-    return jnp.pad(x, _pairs(x, pad), mode="edge")
 
 
 # ---- places chosen by arrays
@@ -162,10 +137,6 @@ def _unfold(x: Array, dim: int, size: int, step: int) -> Array:
     return jnp.moveaxis(windows, -2, dim % x.ndim)
 
 
-def _triangle(keep: Callable[..., Array]) -> Callable[..., Array]:
-    return lambda x, diagonal=0: keep(x, diagonal)
-
-
 def _diagonal(x: Array, offset: int = 0, first: int = 0, second: int = 1) -> Array:
     return jnp.diagonal(x, offset, first, second)
 
@@ -179,7 +150,6 @@ def _pixel_shuffle(x: Array, factor: int) -> Array:
 
 
 SHAPES: dict[str, Callable[..., Any]] = {
-    "_unsafe_view": _view,
     "cat": _cat,
     "constant_pad_nd": _constant_pad,
     "diagonal": _diagonal,
@@ -192,35 +162,18 @@ SHAPES: dict[str, Callable[..., Any]] = {
     "index_select": _index_select,
     "permute": jnp.transpose,
     "pixel_shuffle": _pixel_shuffle,
-    "reflection_pad1d": _reflection_pad,
-    "reflection_pad2d": _reflection_pad,
-    "reflection_pad3d": _reflection_pad,
     "repeat": _repeat,
-    "replication_pad1d": _replication_pad,
-    "replication_pad2d": _replication_pad,
-    "replication_pad3d": _replication_pad,
-    "reshape": _view,
-    "roll": _roll,
     "scatter.src": _scatter,
     "scatter.value": _scatter,
     "scatter_add": _scatter_add,
     "select.int": _select,
-    "select_copy.int": _select,
     "select_scatter": _select_scatter,
     "slice.Tensor": _slice,
-    "slice_copy.Tensor": _slice,
     "slice_scatter": _slice_scatter,
-    "split.Tensor": _split,
     "split_with_sizes": _split_with_sizes,
     "squeeze": _squeeze,
     "squeeze.dim": _squeeze,
     "squeeze.dims": _squeeze,
-    "stack": lambda arrays, dim=0: jnp.stack(arrays, dim),
-    "t": jnp.transpose,
-    "transpose.int": _transpose,
-    "tril": _triangle(jnp.tril),
-    "triu": _triangle(jnp.triu),
-    "unbind.int": _unbind,
     "unfold": _unfold,
     "unsqueeze": _unsqueeze,
     "view": _view,

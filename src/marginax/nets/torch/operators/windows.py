@@ -144,10 +144,6 @@ def _linear(x: Array, size: Sizes | None, corners: bool, factors: tuple[Any, ...
     return x
 
 
-def _bilinear_by_scales(x: Array, size: Sizes, corners: bool, vertical: Any = None, horizontal: Any = None) -> Array:
-    return _linear(x, size, corners, None if vertical is None or horizontal is None else (vertical, horizontal))
-
-
 WINDOWS: dict[str, Callable[..., Any]] = {
     "_adaptive_avg_pool2d": _adaptive_avg_pool,
     "_adaptive_avg_pool3d": _adaptive_avg_pool,
@@ -155,16 +151,13 @@ WINDOWS: dict[str, Callable[..., Any]] = {
     "adaptive_avg_pool2d": _adaptive_avg_pool,
     "adaptive_avg_pool3d": _adaptive_avg_pool,
     "adaptive_max_pool2d": _adaptive_max_pool,
-    "adaptive_max_pool3d": _adaptive_max_pool,
     "avg_pool1d": _avg_pool(1),
     "avg_pool2d": _avg_pool(2),
     "avg_pool3d": _avg_pool(3),
     "max_pool2d_with_indices": _max_pool(2),
     "max_pool3d_with_indices": _max_pool(3),
-    "upsample_bilinear2d": _bilinear_by_scales,
     "upsample_bilinear2d.vec": _linear,
     "upsample_linear1d.vec": _linear,
     "upsample_nearest1d.vec": _nearest,
-    "upsample_nearest2d": lambda x, size, *_: _nearest(x, size, None),
     "upsample_nearest2d.vec": _nearest,
 }
