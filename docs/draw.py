@@ -20,6 +20,7 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parent
 NO_RUN = "<!-- no-run -->"
 SLOW = "<!-- slow -->"
+_NEEDS = re.compile(r"<!-- needs (\w+) -->")
 _BLOCK = re.compile(
     r"^(?P<indent> *)```python[^\n]*\n(?P<code>.*?)^(?P=indent)```",
     re.MULTILINE | re.DOTALL,
@@ -47,6 +48,12 @@ def _blocks(text: str) -> list[re.Match[str]]:
 def is_slow(text: str) -> bool:
     """Whether one of the page's first lines is `<!-- slow -->`."""
     return SLOW in text.splitlines()[:_FIRST_LINES]
+
+
+def needed(text: str) -> str | None:
+    """A library that not everybody has, if the first lines say that it is needed."""
+    found = _NEEDS.search("\n".join(text.splitlines()[:_FIRST_LINES]))
+    return found[1] if found else None
 
 
 def run_page(page: Path) -> list[str]:

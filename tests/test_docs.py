@@ -1,10 +1,11 @@
 """Every Python block in the README and the documentation runs."""
 
+import importlib.util
 import re
 from pathlib import Path
 
 import pytest
-from docs.draw import NO_RUN, SLOW, is_slow, python_blocks, run_page, with_outputs
+from docs.draw import NO_RUN, SLOW, is_slow, needed, python_blocks, run_page, with_outputs
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(page for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")] if page.exists())
@@ -20,6 +21,9 @@ def _case(page: Path):
 @pytest.mark.parametrize("page", [_case(page) for page in PAGES])
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    library = needed(page.read_text(encoding="utf-8"))
+    if library is not None and importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
     run_page(page)
 
 
@@ -68,6 +72,11 @@ def test_a_page_is_slow_if_its_first_lines_say_so():
     assert is_slow(f"{SLOW}\n# Page\n\ntext\n")
     assert not is_slow("# Page\n\ntext\n")
     assert not is_slow(f"# Page\n\nSome pages are slow.\n\n{SLOW}\n")
+
+
+def test_a_page_says_what_it_needs():
+    assert needed("<!-- needs torch -->\n# Page\n") == "torch"
+    assert needed("# Page\n\ntext\n\nmore\n<!-- needs torch -->\n") is None
 
 
 def test_pictures_of_the_course_are_drawn_by_the_pages_that_show_them():

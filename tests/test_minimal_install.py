@@ -51,6 +51,7 @@ def classes():
 refused("tables", lambda: mx.estimators)
 refused("tables", classes)
 refused("tables", lambda: mx.data.read_table("table.csv"))
+refused("torch", lambda: mx.nets.from_torch(None, x))
 refused("molecules", lambda: mx.data.canonical_smiles("C"))
 refused("plot", lambda: mx.report)
 refused("plot", posterior.to_arviz)

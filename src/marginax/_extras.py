@@ -19,6 +19,7 @@ EXTRAS = {
     "sklearn": "tables",
     "starlette": "playground",
     "threadpoolctl": "tables",
+    "torch": "torch",
     "typer": "cli",
     "uvicorn": "playground",
     "websockets": "playground",

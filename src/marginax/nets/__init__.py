@@ -33,6 +33,14 @@ from marginax.nets.noise import (
 )
 from marginax.nets.recurrent import GRU, LSTM, AbstractRecurrent
 from marginax.nets.sequences import Embedding, SequenceInput
+from marginax.nets.torch import (
+    TorchNetwork,
+    from_torch,
+    load_safetensors,
+    load_state_dict,
+    state_dict,
+    to_torch,
+)
 from marginax.nets.transformer import Transformer
 from marginax.nets.unet import UNet
 from marginax.nets.with_head import WithHead
@@ -64,6 +72,7 @@ __all__ = [
     "Pointwise",
     "Probabilities",
     "SequenceInput",
+    "TorchNetwork",
     "Transformer",
     "UNet",
     "WeightDropout",
@@ -73,6 +82,7 @@ __all__ = [
     "call_batched",
     "conv2d",
     "fan_in",
+    "from_torch",
     "glorot",
     "he",
     "is_layer",
@@ -83,9 +93,13 @@ __all__ = [
     "layers_in_loops",
     "layers_of",
     "lecun",
+    "load_safetensors",
+    "load_state_dict",
     "max_pool2d",
     "register_layer",
     "reinitialise",
     "replace_layers",
+    "state_dict",
     "takes_key",
+    "to_torch",
 ]

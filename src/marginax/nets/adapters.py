@@ -55,6 +55,7 @@ class Function(eqx.Module):
         return jax.vmap(lambda x: self.apply_fn(self.params, x))(xs)
 
 
+@register("net/fixed_state")
 class FixedState(eqx.Module):
     """Arrays that belong to a network and are no weights: statistics of normalisation, counters. They stay as they are.
 

@@ -70,6 +70,12 @@ class Draws(AbstractPosterior):
         order = jnp.tile(jax.random.permutation(key, total), -(-num // total))[:num]
         return take(flat, np.asarray(order))
 
+    def mean_params(self) -> Params:
+        """Of one chain; those of several may be around different modes, whose mean is nowhere."""
+        if self.num_chains > 1:
+            return super().mean_params()
+        return jax.tree.map(lambda leaf: jnp.mean(jnp.asarray(leaf), (0, 1)), self.params)
+
     def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> ParameterDraws:
         """All draws, or `num` of them evenly spaced."""
         flat = self.flat()

@@ -72,6 +72,9 @@ class Gaussian(AbstractPosterior):
     def starting_points(self, num: int) -> Params:
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num, *leaf.shape)), self.mean)
 
+    def mean_params(self) -> Params:
+        return self.mean
+
     def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> AbstractFunctionSet:
         """Networks with weights that are drawn, or linear in those."""
         num = DEFAULT_NUM_SAMPLES if num is None else num
@@ -172,6 +175,9 @@ class Mixture(AbstractPosterior):
         chosen = np.linspace(0, len(self.components) - 1, num).round().astype(int)
         parts = [self.components[i].starting_points(int((chosen == i).sum())) for i in np.unique(chosen)]
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+    def mean_params(self) -> Params:
+        return self.components[0].mean_params() if len(self.components) == 1 else super().mean_params()
 
     def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> JoinedFunctions:
         """Those of the components, weighted; `num` of them in all, about."""

@@ -74,6 +74,10 @@ class AbstractPosterior(eqx.Module):
     def starting_points(self, num: int) -> Params:
         """Typical parameters to start `num` chains from, stacked: draws evenly spaced, or means."""
 
+    def mean_params(self) -> Params:
+        """The mean of the parameters, where the posterior lies around one place; else an error."""
+        raise ValueError(f"this posterior has no single mean ({self.describe()}): take a draw of it, with key=")
+
     def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> AbstractFunctionSet:
         """Draws as functions of inputs, which stand for the posterior in averages.
 

@@ -106,6 +106,10 @@ class Stochastic(AbstractPosterior):
         keys = jax.vmap(lambda i: derive(key, i))(jnp.arange(num))
         return NoisyFunctions(self.model, self.params, self.noise, (jnp.arange(num) % self.num_chains, keys))
 
+    def mean_params(self) -> Params:
+        """Weights before the noise."""
+        return super().mean_params() if self.num_chains > 1 else take(self.params, 0)
+
     def starting_points(self, num: int) -> Params:
         return take(self.params, np.linspace(0, self.num_chains - 1, num).round().astype(int))
 

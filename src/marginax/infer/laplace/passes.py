@@ -24,6 +24,7 @@ from marginax.data import AbstractSource, Batch
 from marginax.infer.method import Phase
 from marginax.model import AbstractModel, AbstractSubset, Model
 from marginax.model.abstract import Params
+from marginax.nets import layer_paths
 from marginax.posterior import Mode
 
 
@@ -99,6 +100,21 @@ class Passes(eqx.Module):
                 f"{varying[0]}: use structure=mx.curvature.Diagonal() or Dense()"
             )
 
+    def _check_layers(self, model: AbstractModel, plan: Plan) -> None:
+        """Of a network that says which of its weights are in no layer, these are refused where layers are needed."""
+        outside = getattr(getattr(model, "network", None), "weights_outside_layers", None)
+        if outside is None or not self.structure.needs_layers:
+            return
+        layers = set(layer_paths(model.network))  # pyright: ignore[reportAttributeAccessIssue]
+        plain = [leaf for leaf in plan.selected if leaf.site is None and len(leaf.shape) > 1]
+        found = [leaf.path for leaf in plain if leaf.path in outside or leaf.path.rpartition("/")[0] in layers]
+        if found:
+            raise ValueError(
+                f"structure {type(self.structure).__name__}() needs weights that are in layers, and {', '.join(found)} "
+                "are in none that is known (a recurrence, a convolution in groups, a product of the module's own): "
+                "use structure=mx.curvature.Diagonal(), or leave them out with subset=mx.Paths(...) or mx.LastLayer()"
+            )
+
     def plan(self, model: AbstractModel, params: Params, example: Array | None) -> Plan:
         """Which leaves of the weights, and how they are differentiated: `example` as below."""
         shape, dtype = (None, None) if example is None else (example.shape, example.dtype)
@@ -118,6 +134,7 @@ class Passes(eqx.Module):
     def start(self, model: AbstractModel, params: Params, batch: Batch, *, key: PRNGKeyArray) -> PyTree:
         """Empty sums; an error where those would not fit in memory."""
         plan = self.plan(model, params, self.example(batch))
+        self._check_layers(model, plan)
         num_columns = self._num_columns(model, batch.x) if self.kind.needs_outputs else 0
         extent = Extent(batch.num_examples, batch.size, num_columns)
         check_memory(self.structure, plan, extent)
