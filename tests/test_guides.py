@@ -66,7 +66,8 @@ def test_records_have_the_settings_of_their_experiments(folder):
     assert record is not None
     assert folder.name == f"{record.name}-{record.budget}"
     command = f"marginax reproduce {record.name} --budget {record.budget} --out docs/reproductions/{folder.name}"
-    assert has_settings(record, experiment(record.name)), f"settings have changed since: run `{command}` again"
+    settled = has_settings(record, experiment(record.name))
+    assert settled, f"settings have changed since: run `{command}` again"
 
 
 def test_figures_are_those_of_the_records():

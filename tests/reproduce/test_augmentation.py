@@ -15,7 +15,7 @@ TINY = {
     "num_views": 2,
     "max_degrees": 15.0,
     "max_shift": 1.0,
-    "temperatures": (0.1,),
+    "temperatures": (0.1, 0.0),
     "num_seeds": 1,
     "num_epochs": 2,
     "num_warmup": 5,

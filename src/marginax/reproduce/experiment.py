@@ -207,7 +207,7 @@ class Workbench:
     settings: Mapping[str, Any]
     progress: bool | None
     callback: Callable[[str], None]
-    note: Callable[[], None] = lambda: None
+    note: Callable[[], Any] = lambda: None
     warnings: dict[str, list[str]] = field(default_factory=dict)
 
     def fit(self, name: str, model: Any, data: Any, method: Any, *, key: int, **options: Any) -> AbstractPosterior:
@@ -223,16 +223,23 @@ class Workbench:
         else:
             self.callback(f"fitting {name}")
             posterior = fit(model, data, method, key=key, directory=place.path, progress=self.progress, **options)
-        self.keep(name, posterior, place)
+        self._keep(name, (posterior,), (place,))
         return posterior
 
-    def keep(self, name: str, posterior: AbstractPosterior, place: RunDirectory) -> None:
-        """Of a fit that has finished the result and its warnings; one that has not ends the experiment here."""
-        if not posterior.record.finished:
+    def keep_all(self, name: str, posteriors: Sequence[AbstractPosterior]) -> None:
+        """The same of fits that something else has made, in folders within that of the name."""
+        paths = self.run.run(name).path.iterdir()
+        self._keep(name, posteriors, [RunDirectory(path) for path in paths if path.is_dir()])
+
+    def _keep(self, name: str, posteriors: Sequence[AbstractPosterior], places: Sequence[RunDirectory]) -> None:
+        """Of fits that have finished results and warnings; one that has not ends the experiment here."""
+        if not all(posterior.record.finished for posterior in posteriors):
             raise KeyboardInterrupt
-        place.keep_result()
-        for text in posterior.record.warnings:
-            self.warnings.setdefault(text, []).append(name)
+        for place in places:
+            place.keep_result()
+        for posterior in posteriors:
+            for text in posterior.record.warnings:
+                self.warnings.setdefault(text, []).append(name)
         self.note()
 
     def measure(self, name: str, function: Callable[[], Any]) -> Any:
@@ -297,14 +304,18 @@ def reproduce(
         inputs = {"experiment": experiment.name, "budget": budget, "settings": dict(settings), "version": __version__}
         run.create({}, inputs=inputs)
         earlier = (run.value(_SECONDS) or {_SECONDS: 0.0})[_SECONDS]
-        note = lambda: run.replace(_SECONDS, {_SECONDS: earlier + time.monotonic() - began})  # noqa: E731
+
+        def note() -> float:
+            seconds = earlier + time.monotonic() - began
+            run.replace(_SECONDS, {_SECONDS: seconds})
+            return seconds
+
         bench = Workbench(run, settings, progress, callback, note)
         try:
             rows, remarks, curves, figure = experiment.run(bench)
         finally:
-            note()
-    now = time.monotonic() - began
-    callback(f"done, {now:.0f} s now")
+            seconds = note()
+    callback(f"done, {seconds - earlier:.0f} s now")
     record = Record(
         experiment.name,
         budget,
@@ -314,7 +325,7 @@ def reproduce(
         curves,
         date=datetime.now(UTC).date().isoformat(),
         machine={"system": platform.system(), "architecture": platform.machine(), "cores": os.cpu_count()},
-        seconds=earlier + now,
+        seconds=seconds,
         version=__version__,
     )
     write_text(folder / RECORD, record.to_json())
