@@ -31,6 +31,7 @@ TINY = {
         "num_epochs": 4,
         "batch_size": 20,
         "learning_rate": 0.1,
+        "training_rate": 5e-3,
         "turned": 60.0,
         "sideways": 15.0,
     },

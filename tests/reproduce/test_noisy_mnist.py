@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import marginax as mx
-from marginax.reproduce import experiment, reproduce
-from marginax.reproduce.noisy_mnist import SETTINGS, estimated, transition, unknowns, with_errors
+from marginax.reproduce import experiment, noisy_mnist, reproduce
+from marginax.reproduce.noisy_mnist import SETTINGS, transition, with_errors
 
 TINY = SETTINGS["small"] | {
     "num_train": 64,
@@ -54,13 +54,14 @@ def test_all_of_it_at_little_expense(tmp_path, data_dir):
 def test_learned_matrices_start_where_they_are_put(kind):
     matrix = transition("symmetric 20%") if kind == "symmetric" else transition("pair 45%") * 0.9 + 0.01
     likelihood = {"symmetric": mx.likelihoods.SymmetricTransition, "full": mx.likelihoods.FullTransition}[kind]()
-    found = likelihood.log_matrix({"transition": np.float32(unknowns(kind, matrix))}, 10)
+    found = likelihood.log_matrix({"transition": np.float32(noisy_mnist.unknowns(kind, matrix))}, 10)
     np.testing.assert_allclose(np.exp(found), matrix, atol=1e-5)
 
 
 def test_a_matrix_is_estimated_where_predictions_of_noisy_labels_are_exact():
     truth = np.repeat(np.arange(10), 5)
-    np.testing.assert_allclose(estimated(transition("pair 45%")[truth]), transition("pair 45%"), atol=0.01)
+    found = noisy_mnist.estimated(transition("pair 45%")[truth])
+    np.testing.assert_allclose(found, transition("pair 45%"), atol=0.01)
 
 
 @pytest.mark.slow

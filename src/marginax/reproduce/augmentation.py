@@ -44,6 +44,7 @@ _SMALL = {
         "num_epochs": 300,
         "batch_size": 100,
         "learning_rate": 0.1,
+        "training_rate": 5e-3,
         "turned": 60.0,
         "sideways": 15.0,
     },
@@ -199,7 +200,7 @@ def _learn(bench: Workbench, x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
             training=mx.infer.MAP(
                 num_epochs=settings["num_epochs"],
                 batch_size=settings["batch_size"],
-                optimiser=mx.infer.Adam(5e-3),
+                optimiser=mx.infer.Adam(settings["training_rate"]),
             ),
         )
         posterior = bench.fit(f"strengths {name}", model, (images, labels), method, key=0)

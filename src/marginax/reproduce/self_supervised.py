@@ -164,9 +164,10 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
         f"Widths were chosen by {num_valid} validation images, with labels that are none of those of the seeds: "
         + ", ".join(f"{width:g} for {name}" for name, width in chosen.items())
         + ". Other settings of priors and inference are the same for both. Of an earlier network, fully connected on "
-        "14 x 14 pixels, the wide prior of heads and the mode in place of stochastic-gradient HMC were set after a look "
-        "at 2,000 training images, rows 50,000 to 51,999, with 100 labels. Its self-supervised prior gained nothing on "
-        "test images; convolutions, crops, smaller steps and wider ranges of widths were taken after a look at that.",
+        "14 x 14 pixels, the wide prior of heads and the mode in place of stochastic-gradient HMC were set after a "
+        "look at 2,000 training images, rows 50,000 to 51,999, with 100 labels. Its self-supervised prior gained "
+        "nothing on test images; convolutions, crops, smaller steps and wider ranges of widths were taken after a look "
+        "at that.",
         f"Standard errors are over {settings['num_seeds']} seeds, each with labels of its own, and paired for "
         f"differences; all scores are of the same {len(test[0])} test images and the same trained body.",
     ]
