@@ -56,7 +56,7 @@ def standing(records: list[tuple[str, dict[str, Any]]], reasons: dict[str, str] 
 
     Small budgets have no verdicts, and are left out.
     """
-    reasons = json.loads(REASONS.read_text(encoding="utf-8")) if reasons is None else reasons
+    why = json.loads(REASONS.read_text(encoding="utf-8")) if reasons is None else reasons
     lines = ["| | budget | better | matched | not reached |", "|---|---|---|---|---|"]
     missed = ["| not reached | ours | published | why |", "|---|---|---|---|"]
     for _, record in records:
@@ -69,7 +69,7 @@ def standing(records: list[tuple[str, dict[str, Any]]], reasons: dict[str, str] 
         for row in rows["not reached"]:
             what = f"{record['name']}, {record['budget']}: {row['what']}"
             beside = f"{row['published']:g} ({row['source']})"
-            missed.append(f"| {what} | {row['ours']:.4g} | {beside} | {reasons.get(what, 'not known')} |")
+            missed.append(f"| {what} | {row['ours']:.4g} | {beside} | {why.get(what, 'not known')} |")
     if len(lines) == 2:
         return "No record of a full budget is kept yet, so nothing is claimed to be reached.\n"
     return "\n".join([*lines, "", *([*missed, ""] if len(missed) > 2 else []), "Small budgets are left out.", ""])

@@ -108,7 +108,9 @@ def test_warnings_of_fits_are_among_the_remarks(tmp_path):
         return [], ["a remark"], {}, plt.figure()
 
     record = reproduce(Experiment("late", "Late", SETTINGS, run), tmp_path, progress=False)
-    assert record.remarks == ("a remark", "Warning of one, two: it is late")
+    assert record.remarks[0] == "a remark"
+    assert record.remarks[1].startswith("Warning of line: training took only 2 steps")
+    assert record.remarks[2:] == ("Warning of one, two: it is late",)
 
 
 def test_what_is_done_is_not_done_again(tmp_path):

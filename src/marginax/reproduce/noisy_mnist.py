@@ -169,7 +169,8 @@ class _Noise:
         training = self.method(kind, self.bench.settings["start_epochs"])
         name = f"{self.noise} {self.seed} start {kind}"
         known = self.bench.fit(name, self.model("ignored"), self.train, training, key=self.seed)
-        matrix = self.bench.measure(name, lambda: estimated(known.predict(self.train[0]).probs).tolist())
+        predict: Any = lambda: known.predict(self.train[0], num_samples=self.bench.settings["num_samples"])  # noqa: E731
+        matrix = self.bench.measure(name, lambda: estimated(predict().probs).tolist())
         chains = jax.tree.leaves(known.params)[0].shape[:2]
         ratios = unknowns(likelihood, np.array(matrix)).astype(np.float32)
         begun = {"transition": np.broadcast_to(ratios, (*chains, *ratios.shape))}
