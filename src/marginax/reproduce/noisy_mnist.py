@@ -171,7 +171,8 @@ class _Noise:
         known = self.bench.fit(name, self.model("ignored"), self.train, training, key=self.seed)
         predict: Any = lambda: known.predict(self.train[0], num_samples=self.bench.settings["num_samples"])  # noqa: E731
         matrix = self.bench.measure(name, lambda: estimated(predict().probs).tolist())
-        chains = jax.tree.leaves(known.params)[0].shape[:2]
+        axes = 2 if isinstance(known, mx.posterior.Draws) else 1  # chains, and of draws how many
+        chains = jax.tree.leaves(known.params)[0].shape[:axes]
         ratios = unknowns(likelihood, np.array(matrix)).astype(np.float32)
         begun = {"transition": np.broadcast_to(ratios, (*chains, *ratios.shape))}
         return eqx.tree_at(lambda posterior: posterior.params.likelihood, known, begun)
