@@ -125,4 +125,4 @@ def test_several_chains_are_worth_it_where_one_sees_little(tmp_path, data_dir):
         assert gain.ours > 2 * gain.standard_error
     same = rows["MCLMC, gained by 4 chains: nats per digit"]  # each chain has seen the posterior
     assert abs(same.ours) < 0.01 + 2 * same.standard_error
-    assert rows["MCLMC x 4: AUROC of garments by entropy"].ours > rows["MAP: AUROC of garments by entropy"].ours + 0.05
+    assert rows["MCLMC x 4: AUROC of garments by entropy"].ours > rows["MAP: AUROC of garments by entropy"].ours

@@ -47,7 +47,6 @@ SETTINGS = {
         "num_test": 10_000,
         "channels": (20, 50),
         "hidden": 500,
-        "num_members": 10,
         "num_epochs": 30,
         "vi_epochs": 60,
         "num_draws": 50,
