@@ -2,6 +2,7 @@
 
 import json
 import re
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 from benchmarks.harness import figures, reproductions
 from tests.test_docs import python_blocks
 
-from marginax.reproduce import classics, experiment
+from marginax.reproduce import Record, classics, experiment
+from marginax.reproduce.series import has_settings
 
 ROOT = Path(__file__).resolve().parent.parent
+name = attrgetter("name")
 NEW_METHOD = python_blocks((ROOT / "docs" / "new-method.md").read_text(encoding="utf-8"))[0][1]
 
 
@@ -30,15 +33,41 @@ def test_every_classic_has_a_lesson_and_a_picture():
 
 
 def test_figures_that_are_not_reached_are_named():
-    rows = [{"what": what, "verdict": verdict} for what, verdict in (("a", "matched"), ("b", "not reached"), ("c", ""))]
+    beside = {"ours": 2.0, "published": 1.0, "source": "a book"}
+    verdicts = (("a", "matched"), ("b", "not reached"), ("c", ""))
+    rows = [{"what": what, "verdict": verdict} | beside for what, verdict in verdicts]
     full = ("x-full", {"name": "x", "budget": "full", "rows": rows})
     without = ("y-full", {"name": "y", "budget": "full", "rows": rows[2:]})
     small = ("x-small", {"name": "x", "budget": "small", "rows": rows})
-    found = reproductions.standing([full, without, small])
-    assert "| x | full |  | 1 | 1: b |" in found
+    found = reproductions.standing([full, without, small], {"x, full: b": "it was too late"})
+    assert "| x | full |  | 1 | 1 |" in found
+    assert "| x, full: b | 2 | 1 (a book) | it was too late |" in found
     assert "| y |" not in found
     assert "| small |" not in found
     assert "nothing is claimed" in reproductions.standing([small])
+
+
+def test_of_what_is_not_reached_is_said_why():
+    reasons = json.loads(reproductions.REASONS.read_text(encoding="utf-8"))
+    records = {path.parent.name: Record.read(path.parent) for path in reproductions.FOLDER.glob("*/record.json")}
+    missed = {
+        f"{record.name}, {record.budget}: {row.what}"
+        for record in records.values()
+        if record is not None
+        for row in record.rows
+        if row.verdict == "not reached"
+    }
+    assert set(reasons) == missed, "docs/reproductions/reasons.json must give a reason for each of these"
+
+
+@pytest.mark.parametrize("folder", sorted(path.parent for path in reproductions.FOLDER.glob("*/record.json")), ids=name)
+def test_records_have_the_settings_of_their_experiments(folder):
+    record = Record.read(folder)
+    assert record is not None
+    assert folder.name == f"{record.name}-{record.budget}"
+    command = f"marginax reproduce {record.name} --budget {record.budget} --out docs/reproductions/{folder.name}"
+    settled = has_settings(record, experiment(record.name))
+    assert settled, f"settings have changed since: run `{command}` again"
 
 
 def test_figures_are_those_of_the_records():

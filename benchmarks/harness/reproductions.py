@@ -11,13 +11,16 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "reproductions"
 PAGE, PICTURES = FOLDER / "index.md", FOLDER / "pictures.md"
+REASONS = FOLDER / "reasons.json"  # why a figure is not reached: {"name, budget: what": "in a sentence"}
 VERDICTS = ("better", "matched", "not reached")
 INTRO = """# Published results, run again
 
 Each of these is one command, `marginax reproduce NAME`, which goes on where it was ended and leaves a table, a picture
 and a record. This page is made from the records by `python -m benchmarks figures`, and a test compares the two.
-*Better* and *matched* are about two standard errors; what is not reached is shown as not reached. A small budget takes
-minutes and stands beside published figures for orientation only, where it stands beside any.
+*Better* and *matched* are about two standard errors, over runs where what was published is of the same examples; what
+is not reached is shown as not reached, and why, as far as is known. A small budget takes minutes and stands beside
+published figures for orientation only, without a verdict; so do single runs, and what differs from what was published
+in more than is measured.
 """
 INTRO_OF_PICTURES = """# The course in pictures
 
@@ -48,24 +51,28 @@ def pictures(folder: Path = FOLDER) -> str:
     return "\n".join([INTRO_OF_PICTURES, *parts])
 
 
-def standing(records: list[tuple[str, dict[str, Any]]]) -> str:
-    """Of each record with published figures, how many are better, matched, not reached, and which are not.
+def standing(records: list[tuple[str, dict[str, Any]]], reasons: dict[str, str] | None = None) -> str:
+    """Of each record with verdicts, how many are better, matched, not reached; of the last, which and why.
 
-    Small budgets stand beside what was published for orientation, and are left out.
+    Small budgets have no verdicts, and are left out.
     """
+    why = json.loads(REASONS.read_text(encoding="utf-8")) if reasons is None else reasons
     lines = ["| | budget | better | matched | not reached |", "|---|---|---|---|---|"]
+    missed = ["| not reached | ours | published | why |", "|---|---|---|---|"]
     for _, record in records:
         if record["budget"] == "small":
             continue
-        rows = {word: [row["what"] for row in record["rows"] if row["verdict"] == word] for word in VERDICTS}
+        rows = {word: [row for row in record["rows"] if row["verdict"] == word] for word in VERDICTS}
         if any(rows.values()):
             counts = [str(len(rows[word]) or "") for word in VERDICTS]
-            if rows["not reached"]:
-                counts[-1] += ": " + "; ".join(rows["not reached"])
             lines.append(f"| {record['name']} | {record['budget']} | {' | '.join(counts)} |")
+        for row in rows["not reached"]:
+            what = f"{record['name']}, {record['budget']}: {row['what']}"
+            beside = f"{row['published']:g} ({row['source']})"
+            missed.append(f"| {what} | {row['ours']:.4g} | {beside} | {why.get(what, 'not known')} |")
     if len(lines) == 2:
         return "No record of a full budget is kept yet, so nothing is claimed to be reached.\n"
-    return "\n".join([*lines, "", "Small budgets are left out.", ""])
+    return "\n".join([*lines, "", *([*missed, ""] if len(missed) > 2 else []), "Small budgets are left out.", ""])
 
 
 def _records(folder: Path) -> list[tuple[str, dict[str, Any]]]:
@@ -80,10 +87,16 @@ def section(folder: str, record: dict[str, Any]) -> str:
     command = f"`marginax reproduce {record['name']} --budget {record['budget']}`, {record['date']}"
     rows = ["| | ours | standard error | published | | seconds |", "|---|---|---|---|---|---|"]
     for row in record["rows"]:
-        error = "" if row["standard_error"] is None else f"{row['standard_error']:.2g}"
         published = "" if row["published"] is None else f"{row['published']:g} ({row['source']})"
-        cells = (row["what"], f"{row['ours']:.4g}", error, published, row["verdict"], f"{row['seconds']:.0f}")
+        verdict = "" if record["budget"] == "small" else row["verdict"]  # earlier records have some
+        cells = (row["what"], f"{row['ours']:.4g}", _error(row), published, verdict, f"{row['seconds']:.0f}")
         rows.append(f"| {' | '.join(cells)} |")
     remarks = "\n".join(f"- {remark}" for remark in record["remarks"])
     heading = f"## {title}, {record['budget']} budget"
     return "\n".join([heading, "", *rows, "", remarks, "", command, "", f"![{title}]({folder}/picture.png)", ""])
+
+
+def _error(row: dict[str, Any]) -> str:
+    from marginax.reproduce import Row
+
+    return Row("", row["ours"], row["standard_error"], error_of_runs=row.get("error_of_runs")).error

@@ -8,8 +8,8 @@ TINY = {
     "data": ("shuttle",),
     "num_steps": 60,
     "num_steps_linear": 120,
-    "num_seeds": 1,
-    "num_seeds_linear": 2,
+    "num_seeds": 2,
+    "num_seeds_linear": 3,
     "hidden": (8,),
     "num_epochs": 2,
     "batch_size": 16,
@@ -28,5 +28,9 @@ def test_all_of_it_in_few_rounds(tmp_path, data_dir):
         assert not reward.lower_is_better
     last = record.row("shuttle, reward after 120: linear Thompson")
     assert last.standard_error is not None
+    assert record.row("shuttle, regret after 60: greedy network").standard_error is None  # of two seeds
+    gap = record.row("shuttle, regret after 60: neural-linear less greedy network").ours
+    each = [record.row(f"shuttle, regret after 60: {word}").ours for word in ("neural-linear", "greedy network")]
+    assert abs(gap - (each[0] - each[1])) < 1e-6
     assert last.published is None  # of 5,000 rounds
     assert last.ours > record.row("shuttle, reward after 120: uniform").ours

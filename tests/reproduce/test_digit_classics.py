@@ -7,6 +7,7 @@ import pytest
 
 from marginax.reproduce import experiment, reproduce
 from marginax.reproduce.blundell_mnist import DROPOUT, GAUSSIAN, METHODS, MIXTURE, SGD
+from marginax.reproduce.blundell_pruning import SETTINGS
 from marginax.reproduce.gal_lenet import AVERAGES, PLACES
 
 
@@ -22,13 +23,16 @@ def small(name, tmp_path):
 
 
 def test_a_small_network_on_few_digits(tmp_path, data_dir):
-    record = tiny("mlp-mnist", tmp_path, num_train=300, num_test=100, epochs=(1, 3), num_starts=2)
+    record = tiny("mlp-mnist", tmp_path, num_train=300, num_test=100, stages=((1, 0.3), (3, 0.1)), num_starts=2)
     assert record.row("weights and biases").ours == 13_002
     for curve in record.curves["learning"]:
         assert [point[0] for point in curve] == [0, 1, 4]
         assert curve[0][1] > np.log(10) > curve[-1][1]  # it has learned
     last = np.mean(record.curves["learning"], axis=0)[-1]
-    assert record.row("test digits: wrong, %").ours == pytest.approx(last[4])
+    wrong = record.row("test digits: wrong, %")
+    assert wrong.ours == pytest.approx(last[4])
+    each = [curve[-1][4] for curve in record.curves["learning"]]
+    assert wrong.error_of_runs == pytest.approx(np.std(each, ddof=1) / np.sqrt(2))
     assert (tmp_path / "picture.png").stat().st_size > 1000
 
 
@@ -52,6 +56,9 @@ def test_weight_uncertainty_on_few_digits(tmp_path, data_dir):
     assert len(errors[SGD]) == 2
     assert errors[DROPOUT] == errors[GAUSSIAN] == errors[MIXTURE] == []
     assert f"'{SGD}': {candidates[SGD][int(np.argmin(errors[SGD]))]}" in record.remarks[1]
+    for name in (GAUSSIAN, MIXTURE):  # one epoch does not move them far
+        what = f"8 units, {name}, first seed: median scale of weights over that at the start"
+        assert record.row(what).ours == pytest.approx(1, abs=0.2)
     assert [len(record.curves["test % wrong"][f"8 {name}"]) for name in METHODS] == [2] * 4
     for name in METHODS[:-1]:
         ours = [record.row(f"8 units, {each}: wrong, %").ours for each in (MIXTURE, name)]
@@ -61,11 +68,16 @@ def test_weight_uncertainty_on_few_digits(tmp_path, data_dir):
 
 
 def test_few_weights_are_removed_from_a_network_of_few_digits(tmp_path, data_dir):
-    record = tiny("blundell-pruning", tmp_path, width=8, num_train=200, num_test=100, num_epochs=1, num_draws=3)
+    sizes = {"num_train": 200, "num_valid": 50, "num_test": 100, "num_epochs": 1, "choosing_epochs": 1, "num_draws": 3}
+    record = tiny("blundell-pruning", tmp_path, width=8, choosing_width=8, **sizes)
     assert record.row("weights and biases").ours == 785 * 8 + 9 * 8 + 9 * 10
     wrong = dict(record.curves["wrong"])
     assert record.row("98% removed costs, points").ours == pytest.approx(wrong[0.98] - wrong[0.0])
     assert np.all(np.diff(record.curves["decibels"]) >= 0)
+    assert record.row("95% removed: wrong, %").verdict == ""
+    assert len(record.curves["validation % wrong"]) == 2
+    chosen = SETTINGS["small"]["candidates"][int(np.argmin(record.curves["validation % wrong"]))]
+    assert f"units: {chosen}" in record.remarks[1]
 
 
 def test_a_convnet_on_few_digits(tmp_path, data_dir):

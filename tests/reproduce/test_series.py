@@ -18,7 +18,7 @@ from marginax.reproduce.series import Forecast, foreseen_seconds, is_finished, s
 NOWHERE = Path("nowhere")
 
 
-def made(name, *, ran=None, error=None):
+def made(name, *, ran=None, error=None, budget="small"):
     """An experiment that measures one number, or ends in an error after that."""
 
     def run(bench):
@@ -27,7 +27,7 @@ def made(name, *, ran=None, error=None):
             raise error
         return [Row("number", value, 0.1, 1.5, "a < book")], ["tried <nothing> else"], {}, plt.figure()
 
-    return Experiment(name, f"The {name}", {"small": {"sizes": (1, 2)}}, run)
+    return Experiment(name, f"The {name}", {budget: {"sizes": (1, 2)}}, run)
 
 
 def series(experiments, root, said=None, **options):
@@ -148,14 +148,14 @@ def test_the_list_says_title_budgets_and_whether_a_record_is_there(tmp_path, reg
 
 def test_open_shows_one_file_with_table_and_picture(tmp_path, registered, monkeypatch):
     ran, opened = [], []
-    registered(made("one", ran=ran))
+    registered(made("one", ran=ran, budget="full"))
     monkeypatch.setattr(webbrowser, "open", opened.append)
     for _ in range(2):  # the second time it is only shown
-        found = run("one", "--out", tmp_path / "one-small", "--open")
+        found = run("one", "--budget", "full", "--out", tmp_path / "one-full", "--open")
         assert found.exit_code == 0, found.output
     assert ran == ["one"]
-    assert opened == [(tmp_path / "one-small" / "page.html").resolve().as_uri()] * 2
-    page = (tmp_path / "one-small" / "page.html").read_text()
+    assert opened == [(tmp_path / "one-full" / "page.html").resolve().as_uri()] * 2
+    page = (tmp_path / "one-full" / "page.html").read_text()
     assert "1.00\xa0±\xa00.10" in page
     assert "1.5 (a &lt; book)" in page
     assert "tried &lt;nothing&gt; else" in page
@@ -171,7 +171,7 @@ def test_a_series_by_command_ends_with_an_error_if_one_failed(tmp_path, register
     assert failed.exit_code == 1
     found = json.loads(failed.stdout)
     assert list(found["done"]) == ["one"]
-    assert found["done"]["one"]["better"] == 1
+    assert found["done"]["one"]["better"] == 0  # a small budget has no verdicts
     assert found["failed"] == {"two": "no data"}
     assert "The one" in (tmp_path / "classics-small.html").read_text()
     assert len(opened) == 1

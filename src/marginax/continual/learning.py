@@ -23,7 +23,7 @@ from marginax.infer import AbstractMethod, fit, resume
 from marginax.infer.catalogue import as_method
 from marginax.infer.updating import updated_model
 from marginax.model import Model
-from marginax.posterior import AbstractPosterior
+from marginax.posterior import AbstractPosterior, load
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +134,8 @@ class _Runs:
 
     def fit(self, name: str, model: Model, data: Any, method: AbstractMethod | str, number: int) -> AbstractPosterior:
         place = None if self._directory is None else self._directory / name
+        if place is not None and RunDirectory(place).finished:  # its data may be gone
+            return load(place, model=as_method(method).prepare_model(model))
         if place is not None and RunDirectory(place).begun:
             return resume(place, model=model, data=data, progress=self._progress)
         key = jax.random.fold_in(self._key, number)

@@ -19,6 +19,7 @@ import contextlib
 import functools
 import hashlib
 import re
+import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -285,6 +286,13 @@ class RunDirectory:
         for name, file in self.files.items():
             if name.startswith("draws-"):
                 file.remove()
+
+    def keep_result(self) -> None:
+        """Remove the data and checkpoints of a run that has finished: it can be loaded, and no longer be resumed."""
+        if not self.finished:
+            raise ValueError(f"{self.path} has not finished: what it goes on with cannot be removed")
+        for path in (self.path / self.folder, *self.path.glob("checkpoint-*")):
+            shutil.rmtree(self.at(path.name), ignore_errors=True)
 
     def verify(self) -> None:
         """Compare what is in the files with what was written to them, before it becomes a result."""

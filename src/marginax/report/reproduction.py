@@ -21,10 +21,9 @@ def write_reproductions(path: str | os.PathLike[str], records: Mapping[Path, Rec
     Returns:
         The path.
     """
-    rows = [row for record in records.values() for row in record.rows if row.published is not None]
-    verdicts = [row.verdict for row in rows]
+    verdicts = [row.verdict for record in records.values() for row in record.rows if row.verdict]
     counts = ", ".join(f"{verdicts.count(word)} {word}" for word in ("better", "matched", "not reached"))
-    lead = f"Of {len(rows)} figures that stand beside published ones: {counts}." if rows else ""
+    lead = f"Of {len(verdicts)} figures that are compared with published ones: {counts}." if verdicts else ""
     return write_page(path, title, [_section(folder, record) for folder, record in records.items()], lead=lead)
 
 
@@ -48,9 +47,10 @@ def _section(folder: Path, record: Record) -> Section:
 
 def _cells(row: Row) -> dict[str, str]:
     value, error = (f"{row.ours:.4g}", "") if row.standard_error is None else digits(row.ours, row.standard_error)
+    of_runs = "" if row.error_of_runs is None else f" (of runs {row.error_of_runs:.2g})"
     return {
         "what": row.what,
-        "ours": f"{value} ± {error}" if error else value,
+        "ours": f"{value} ± {error}{of_runs}" if error else value + of_runs,
         "published": "" if row.published is None else f"{row.published:g} ({row.source})",
         "verdict": row.verdict,
         "seconds": f"{row.seconds:.0f}" if row.seconds else "",

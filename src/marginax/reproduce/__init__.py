@@ -51,6 +51,7 @@ _OTHERS = {
     "relabelling": "marginax.reproduce.relabelling",
     "segmentation": "marginax.reproduce.segmentation",
     "self-supervised": "marginax.reproduce.self_supervised",
+    "semi-supervised": "marginax.reproduce.semi_supervised",
 }
 _EXPERIMENTS = dict(sorted((_CLASSICS | _OTHERS).items()))
 

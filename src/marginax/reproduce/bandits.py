@@ -17,7 +17,7 @@ SETTINGS = {
         "data": ("mushroom", "shuttle"),
         "num_steps": 1000,
         "num_steps_linear": 5000,
-        "num_seeds": 2,
+        "num_seeds": 3,
         "num_seeds_linear": 5,
         "hidden": (50,),
         "num_epochs": 10,
@@ -49,24 +49,30 @@ _SOURCE = "probml/bandits"
 _PUBLISHED_STEPS = 5000
 _REWARD_SCALE = {"mushroom": 10.0}
 _LINEAR = "uniform", "linear Thompson"
+_LEAST_RUNS = 3  # for a standard error over them
 _WORDS = "uniform", "linear Thompson", "neural-linear", "Thompson, ensemble", "greedy network"
 
 
 def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
     """Play, count, draw."""
     settings, drawing = bench.settings, require("matplotlib.figure")
-    rows, curves = [], {}
+    rows, curves, short = [], {}, settings["num_steps"]
     for name in settings["data"]:
-        bandit = _bandit(name)
+        bandit, regret = _bandit(name), {}
         for word in _WORDS:
-            rows_of, curves[f"{name}: {word}"] = _played(bench, name, bandit, word)
+            rows_of, regret[word] = _played(bench, name, bandit, word)
             rows += rows_of
+            curves[f"{name}: {word}"] = [regret[word].mean(0)[49::50].tolist(), _spread(regret[word])[49::50].tolist()]
+        for other in ("uniform", "greedy network"):
+            for word in _WORDS:
+                if word not in ("uniform", other):
+                    rows.append(_less(f"{name}, regret after {short}: {word} less {other}", regret, word, other, short))
     remarks = [
         f"Rounds: {settings['num_steps']} of every agent, {settings['num_steps_linear']} of those in closed form. "
         f"Seeds: {settings['num_seeds']}, and {settings['num_seeds_linear']} of those in closed form. Standard errors "
-        "are over seeds.",
+        f"are over seeds, of {_LEAST_RUNS} or more; differences are of the same seeds, which see the same rows.",
         "Regret is what the best arms are expected to give less what the pulled ones are expected to, given the class "
-        "of the row; rewards are as they were seen. Curves are mean regret every 50 rounds.",
+        "of the row; rewards are as they were seen. Curves are mean regret every 50 rounds, and its standard errors.",
         f"Networks have hidden layers {settings['hidden']}, are trained for {settings['num_epochs']} epochs every "
         f"{settings['refit_every']} rounds from where they were; before the first training all but neural-linear pull "
         "any arm. Nothing was tuned: no figure was looked at to choose a setting.",
@@ -96,8 +102,8 @@ def _agent(word: str, name: str, bandit: mx.decide.ReplayBandit, settings: Any, 
     return mx.decide.Thompson(model, mx.infer.DeepEnsemble(settings["num_members"], training), **options)
 
 
-def _played(bench: Workbench, name: str, bandit: Any, word: str) -> tuple[list[Row], list[float]]:
-    """Rows of one agent, and its mean regret."""
+def _played(bench: Workbench, name: str, bandit: Any, word: str) -> tuple[list[Row], np.ndarray]:
+    """Rows of one agent, and its regret (seed, round)."""
     settings, short = bench.settings, bench.settings["num_steps"]
     closed = word in _LINEAR
     num_steps = max(short, settings["num_steps_linear"]) if closed else short
@@ -117,23 +123,37 @@ def _played(bench: Workbench, name: str, bandit: Any, word: str) -> tuple[list[R
     ]
     if num_steps > short:
         rows.append(_row(f"{name}, reward after {num_steps}: {word}", reward[:, -1], (name, word), num_steps))
-    return rows, regret.mean(0)[49::50].tolist()
+    return rows, regret
+
+
+def _less(what: str, regret: dict[str, np.ndarray], word: str, other: str, num_steps: int) -> Row:
+    """The difference of two agents, seed by seed."""
+    num = min(len(regret[word]), len(regret[other]))
+    return _row(what, regret[word][:num, num_steps - 1] - regret[other][:num, num_steps - 1])
+
+
+def _spread(values: np.ndarray) -> np.ndarray:
+    """Standard errors over seeds, zero where there are too few."""
+    num = len(values)
+    return values.std(0, ddof=1) / np.sqrt(num) if num >= _LEAST_RUNS else np.zeros(values.shape[1])
 
 
 def _row(what: str, values: np.ndarray, place: tuple[str, str] | None = None, num_steps: int = 0) -> Row:
-    error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
+    error = float(_spread(values[:, None])[0]) if len(values) >= _LEAST_RUNS else None
     published = _PUBLISHED.get(place) if place is not None and num_steps == _PUBLISHED_STEPS else None
     source = "" if published is None else _SOURCE
     return Row(what, float(values.mean()), error, published, source, lower_is_better=place is None)
 
 
-def _picture(drawing: Any, settings: Any, curves: dict[str, list[float]]) -> Any:
+def _picture(drawing: Any, settings: Any, curves: dict[str, list[list[float]]]) -> Any:
     figure = drawing.Figure(figsize=(5 * len(settings["data"]), 4), layout="constrained")
     axes = np.atleast_1d(figure.subplots(1, len(settings["data"])))
     for ax, name in zip(axes, settings["data"], strict=True):
         for word in _WORDS:
-            curve = curves[f"{name}: {word}"][: settings["num_steps"] // 50]
-            ax.plot(50 * np.arange(1, len(curve) + 1), curve, label=word)
+            mean, error = (np.array(part[: settings["num_steps"] // 50]) for part in curves[f"{name}: {word}"])
+            rounds = 50 * np.arange(1, len(mean) + 1)
+            ax.plot(rounds, mean, label=word)
+            ax.fill_between(rounds, np.maximum(mean - 2 * error, 0.5), mean + 2 * error, alpha=0.2, lw=0)
         ax.set(xlabel="rounds", ylabel="regret", title=name)
         ax.set_yscale("log")
     axes[0].legend(frameon=False, fontsize="small")

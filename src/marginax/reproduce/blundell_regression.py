@@ -14,7 +14,7 @@ import marginax as mx
 from marginax._extras import require
 from marginax.reproduce.experiment import Experiment, Row, Workbench
 
-_COMMON = {"num_rows": 500, "hidden": (100,), "num_draws": 500}
+_COMMON = {"num_rows": 500, "hidden": (100,), "num_draws": 500, "batch_size": 100, "learning_rate": 5e-3}
 SETTINGS = {"small": _COMMON | {"num_epochs": 3000}, "full": _COMMON | {"num_epochs": 20_000}}
 _SEEN, _SHOWN = (0.0, 0.5), (-0.4, 1.2)
 _NOISE = 0.02
@@ -39,7 +39,11 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
     data = ((x[:, None] - centre) / spread, (y - middle) / width)
     grid = np.linspace(*_SHOWN, 161)
     net = mx.nets.MLP(1, settings["hidden"], 1, activation=jax.nn.relu, key=0)
-    training = {"num_epochs": settings["num_epochs"], "batch_size": 100, "optimiser": mx.infer.Adam(5e-3)}
+    training = {
+        "num_epochs": settings["num_epochs"],
+        "batch_size": settings["batch_size"],
+        "optimiser": mx.infer.Adam(settings["learning_rate"]),
+    }
     methods: dict[str, Any] = {
         _NAMES[0]: mx.infer.BayesByBackprop(**training),
         _NAMES[1]: mx.infer.MAP(**training),
@@ -75,11 +79,13 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
 
 def _picture(drawing: Any, x: np.ndarray, y: np.ndarray, grid: np.ndarray, bands: dict[str, np.ndarray]) -> Any:
     figure = drawing.Figure(figsize=(9, 3.4), layout="constrained")
+    ends = np.quantile([y.min(), y.max(), *np.ravel(list(bands.values()))], [0.0, 1.0])
+    room = 0.05 * (ends[1] - ends[0])
     for ax, (name, (low, median, high)) in zip(figure.subplots(1, 2, sharey=True), bands.items(), strict=True):
         ax.fill_between(grid, low, high, color="C0", alpha=0.3, lw=0, label="interquartile range")
         ax.plot(grid, median, color="C3", label="median")
         ax.plot(x, y, "kx", ms=3, mew=0.7, label="data")
-        ax.set(title=name, xlabel="x", ylim=(-1.2, 1.6))
+        ax.set(title=name, xlabel="x", ylim=(ends[0] - room, ends[1] + room))
     figure.axes[-1].legend(frameon=False, fontsize=8)
     return figure
 

@@ -84,7 +84,9 @@ def _data(settings: Any) -> tuple[Any, Any, np.ndarray]:
     x, y = (part[: settings["num_train"]] for part in mx.data.load_mnist("train"))
     test, labels = (part[:num] for part in mx.data.load_mnist("test"))
     far = mx.data.load_fashion_mnist("test")[0][:num]
-    return (_pooled(x, size), y), (_pooled(test, size), labels), _pooled(far, size)
+    x, test, far = (_pooled(images, size) for images in (x, test, far))
+    spread = x.std()  # priors of weights expect inputs of about one
+    return (x / spread, y), (test / spread, labels), far / spread
 
 
 def _scored(posterior: Any, test: Any, far: np.ndarray, num_draws: int) -> dict[str, Any]:
@@ -147,9 +149,9 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
             curves[label] = [seconds, *(row.ours for row in rows[-3:])]
         gains += _gained(name, found[1], found[num_chains], num_chains)
     remarks = [
-        f"{len(train[0])} training digits of {settings['size']} x {settings['size']} pixels, network "
-        f"{settings['size'] ** 2}-{'-'.join(map(str, hidden))}-10, {len(far)} test digits and as many garments; "
-        f"posteriors that are not made of draws are averaged over {settings['num_draws']}.",
+        f"{len(train[0])} training digits of {settings['size']} x {settings['size']} pixels in units of their "
+        f"spread, network {settings['size'] ** 2}-{'-'.join(map(str, hidden))}-10, {len(far)} test digits and as many "
+        f"garments; posteriors that are not made of draws are averaged over {settings['num_draws']}.",
         "One chain and several are fitted apart, from different seeds: that several are better is not true by "
         "construction. Standard errors are over pictures, and paired for what is gained; each was run once, so they "
         "leave out how runs differ, most of all those of a single short chain.",
@@ -171,8 +173,13 @@ def _picture(drawing: Any, curves: dict[str, list[float]], num_chains: int) -> A
             ax.plot(ends[0][0], ends[1][0], "o", color=f"C{i}", mfc="white", ms=6)
             ax.plot(ends[0][1], ends[1][1], "o", color=f"C{i}", ms=6, label=name)
         ax.set(xscale="log", xlabel="seconds", ylabel=words)
-    figure.axes[0].set_title(f"one chain (hollow) and {num_chains} (full)", fontsize=10)
-    figure.axes[0].legend(frameon=False, fontsize=8, ncols=2)
+        low, high = ax.get_xlim()
+        ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if low <= tick <= high]
+        ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        ax.set_xticks([], minor=True)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    title = f"one chain (hollow) and {num_chains} (full)"
+    figure.legend(handles, labels, title=title, loc="outside right upper", frameon=False, fontsize=8, title_fontsize=8)
     return figure
 
 

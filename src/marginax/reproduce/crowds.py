@@ -113,6 +113,7 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
     for ax, (name, confusion) in zip(axes, confusions.items(), strict=True):
         mx.plot.plot_annotators(ax, confusion)
         ax.set_title(name, fontsize="small")
+        ax.set_ylim(bottom=0)
     remarks = [
         "Ties of a vote count as shares. Standard errors are over items or test pictures; differences are paired.",
         "Nothing was chosen by looking at gold labels: priors are the defaults, and the settings of networks were "

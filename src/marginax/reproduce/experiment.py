@@ -11,17 +11,20 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from marginax import __version__
+from marginax.evaluate.score import mean_score
 from marginax.files import FileError, RunDirectory
 from marginax.files.single import write_bytes, write_text
 from marginax.infer import fit, resume
-from marginax.posterior import AbstractPosterior
+from marginax.posterior import AbstractPosterior, load
 
 RECORD, PICTURE, RUN = "record.json", "picture.png", "run"
 _SECONDS = "seconds"
@@ -39,6 +42,10 @@ class Row:
         source: where that was published.
         lower_is_better: or higher.
         seconds: of fitting.
+        error_of_runs: standard error over runs with other seeds, where the first is over examples. Published figures of
+            the same examples share what these have by chance, so that it alone decides the verdict.
+        compared: whether there is a verdict. Small budgets have none, nor has what differs in more than is measured:
+            other data, another size, one run.
     """
 
     what: str
@@ -48,6 +55,24 @@ class Row:
     source: str = ""
     lower_is_better: bool = True
     seconds: float = 0.0
+    error_of_runs: float | None = None
+    compared: bool = True
+
+    @classmethod
+    def of_runs(cls, what: str, values: Any, *beside: Any, **options: Any) -> "Row":
+        """The mean of values (run, example), with its error over examples, and over runs where there are several.
+
+        A published figure of the same examples is compared by runs, so one run has no verdict.
+
+        >>> row = Row.of_runs("error", [[0, 1, 1, 2], [1, 2, 2, 3]], 1.6, "a book")
+        >>> row.ours, round(row.standard_error, 2), row.error_of_runs, row.verdict
+        (1.5, 0.41, 0.5, 'matched')
+        """
+        values = np.asarray(values, np.float64)
+        error = mean_score(values.mean(0), name=what).standard_error
+        of_runs = mean_score(values.mean(1), name=what).standard_error if len(values) > 1 else None
+        options = {"error_of_runs": of_runs, "compared": of_runs is not None} | options
+        return cls(what, float(values.mean()), error, *beside, **options)
 
     @property
     def verdict(self) -> str:
@@ -56,11 +81,21 @@ class Row:
         >>> Row("error", 1.2, 0.1, published=1.3).verdict, Row("error", 1.6, 0.1, published=1.3).verdict
         ('matched', 'not reached')
         """
-        if self.published is None:
+        if self.published is None or not self.compared:
             return ""
         gap = (self.published - self.ours) * (1 if self.lower_is_better else -1)
-        error = 2 * (self.standard_error or 0.0)
+        error = 2 * ((self.standard_error if self.error_of_runs is None else self.error_of_runs) or 0.0)
         return "better" if gap > error else "matched" if gap >= -error else "not reached"
+
+    @property
+    def error(self) -> str:
+        """Its standard errors in words.
+
+        >>> Row("error", 1.5, 0.1).error, Row("error", 1.5, 0.1, error_of_runs=0.02).error, Row("error", 1.5).error
+        ('0.1', '0.1, of runs 0.02', '')
+        """
+        text = "" if self.standard_error is None else f"{self.standard_error:.2g}"
+        return text if self.error_of_runs is None else f"{text}, of runs {self.error_of_runs:.2g}".removeprefix(", ")
 
 
 @dataclass(frozen=True)
@@ -90,6 +125,10 @@ class Record:
     machine: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     version: str = ""
+
+    def __post_init__(self):
+        if self.budget == "small":
+            object.__setattr__(self, "rows", tuple(replace(row, compared=False) for row in self.rows))
 
     @classmethod
     def from_json(cls, text: str) -> "Record":
@@ -132,7 +171,7 @@ class Record:
             [
                 row.what,
                 f"{row.ours:.4g}",
-                "" if row.standard_error is None else f"{row.standard_error:.2g}",
+                row.error,
                 "" if row.published is None else f"{row.published:g} ({sources.index(row.source) + 1})",
                 row.verdict,
                 f"{row.seconds:.0f}",
@@ -160,24 +199,48 @@ class Workbench:
         settings: of the budget.
         progress: as in `mx.fit`.
         callback: takes a sentence for people.
+        note: is called when something has been done, so that its seconds are not lost.
+        warnings: of fits, with the names of these.
     """
 
     run: RunDirectory
     settings: Mapping[str, Any]
     progress: bool | None
     callback: Callable[[str], None]
+    note: Callable[[], Any] = lambda: None
+    warnings: dict[str, list[str]] = field(default_factory=dict)
 
     def fit(self, name: str, model: Any, data: Any, method: Any, *, key: int, **options: Any) -> AbstractPosterior:
-        """`mx.fit`, or the posterior of that name that is there, or the rest of a fit that was ended."""
+        """`mx.fit`, or the posterior of that name that is there, or the rest of a fit that was ended.
+
+        A finished one is kept without its data: forty fits to all digits would be 8 GB.
+        """
         place = self.run.run(name)
-        if place.begun:
+        if place.finished:
+            posterior = load(place.posterior)
+        elif place.begun:
             posterior = resume(place.path, progress=self.progress)
         else:
             self.callback(f"fitting {name}")
             posterior = fit(model, data, method, key=key, directory=place.path, progress=self.progress, **options)
-        if not posterior.record.finished:
-            raise KeyboardInterrupt
+        self._keep(name, (posterior,), (place,))
         return posterior
+
+    def keep_all(self, name: str, posteriors: Sequence[AbstractPosterior]) -> None:
+        """The same of fits that something else has made, in folders within that of the name."""
+        paths = self.run.run(name).path.iterdir()
+        self._keep(name, posteriors, [RunDirectory(path) for path in paths if path.is_dir()])
+
+    def _keep(self, name: str, posteriors: Sequence[AbstractPosterior], places: Sequence[RunDirectory]) -> None:
+        """Of fits that have finished results and warnings; one that has not ends the experiment here."""
+        if not all(posterior.record.finished for posterior in posteriors):
+            raise KeyboardInterrupt
+        for place in places:
+            place.keep_result()
+        for posterior in posteriors:
+            for text in posterior.record.warnings:
+                self.warnings.setdefault(text, []).append(name)
+        self.note()
 
     def measure(self, name: str, function: Callable[[], Any]) -> Any:
         """The value of a function, or the one of that name that is there: numbers, lists and dicts of them."""
@@ -185,11 +248,22 @@ class Workbench:
         if name not in rows:
             self.callback(f"measuring {name}")
             self.run.add(name, function())
+            self.note()
         return self.run.rows()[name]
+
+    @property
+    def remarks(self) -> list[str]:
+        """What fits have warned of."""
+        return [f"Warning of {_some(names)}: {text}" for text, names in self.warnings.items()]
 
     def seconds(self, posterior: AbstractPosterior) -> float:
         """That a fit took, compilation included."""
         return float(sum(posterior.record.seconds.values()))
+
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    names = list(dict.fromkeys(names))
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 @dataclass(frozen=True)
@@ -230,22 +304,28 @@ def reproduce(
         inputs = {"experiment": experiment.name, "budget": budget, "settings": dict(settings), "version": __version__}
         run.create({}, inputs=inputs)
         earlier = (run.value(_SECONDS) or {_SECONDS: 0.0})[_SECONDS]
+
+        def note() -> float:
+            seconds = earlier + time.monotonic() - began
+            run.replace(_SECONDS, {_SECONDS: seconds})
+            return seconds
+
+        bench = Workbench(run, settings, progress, callback, note)
         try:
-            rows, remarks, curves, figure = experiment.run(Workbench(run, settings, progress, callback))
+            rows, remarks, curves, figure = experiment.run(bench)
         finally:
-            now = time.monotonic() - began
-            run.replace(_SECONDS, {_SECONDS: earlier + now})
-    callback(f"done, {now:.0f} s now")
+            seconds = note()
+    callback(f"done, {seconds - earlier:.0f} s now")
     record = Record(
         experiment.name,
         budget,
         tuple(rows),
         dict(settings),
-        tuple(remarks),
+        (*remarks, *bench.remarks),
         curves,
         date=datetime.now(UTC).date().isoformat(),
         machine={"system": platform.system(), "architecture": platform.machine(), "cores": os.cpu_count()},
-        seconds=earlier + now,
+        seconds=seconds,
         version=__version__,
     )
     write_text(folder / RECORD, record.to_json())

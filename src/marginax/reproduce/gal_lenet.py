@@ -128,6 +128,8 @@ def _picture(drawing: Any, curves: dict[str, Any]) -> Any:
                         curve[:, 0], curve[:, column], line, marker="o", ms=3, color=color, label=f"{place}, {average}"
                     )
         ax.set(xlabel="epochs", ylabel=title, yscale="log")
+        for axis in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
+            axis(lambda value, place: f"{value:g}")
     figure.axes[0].legend(frameon=False, fontsize=7)
     return figure
 

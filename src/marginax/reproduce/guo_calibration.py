@@ -1,8 +1,9 @@
 """A convnet that is too sure of itself, and one number that mends it (Guo, Pleiss, Sun & Weinberger, 2017).
 
-LeNet-5 on CIFAR-10, trained until it knows its training pictures. Its confidence is compared with how often it is
-right, before and after its logits are divided by a temperature, which is fitted to pictures that were split off from
-training. A factor and a shift for each class (vector scaling) is the paper's larger map.
+LeNet-5 on CIFAR-10. Its confidence is compared with how often it is right, before and after its logits are divided by a
+temperature, which is fitted to pictures that were split off from training. A factor and a shift for each class (vector
+scaling) is the paper's larger map. How long to train is chosen by how many of the split-off pictures are known, as it
+would be by somebody who looks at nothing else; that makes networks too sure.
 """
 
 from typing import Any
@@ -16,8 +17,8 @@ from marginax.reproduce.experiment import Experiment, Row, Workbench
 
 _COMMON = {"num_valid": 1000, "num_test": 2000, "channels": (6, 16), "hidden": 120, "batch_size": 128}
 SETTINGS = {
-    "small": _COMMON | {"num_train": 2000, "num_epochs": 30, "num_networks": 1, "num_simulated": 200},
-    "full": _COMMON | {"num_train": 9000, "num_epochs": 60, "num_networks": 5, "num_simulated": 1000},
+    "small": _COMMON | {"num_train": 2000, "epochs": (20, 40), "num_networks": 1, "num_simulated": 100},
+    "full": _COMMON | {"num_train": 9000, "epochs": (20, 40, 80), "num_networks": 5, "num_simulated": 1000},
 }
 _BEFORE, _AFTER, _VECTOR = "as trained", "one temperature", "vector scaling"
 _PUBLISHED = {_BEFORE: 0.0302, _AFTER: 0.0093}
@@ -65,16 +66,27 @@ def _scored(prediction: Any, y: np.ndarray, num_simulated: int) -> dict[str, Any
     }
 
 
+def _fitted(bench: Workbench, data: Any, seed: int, num_epochs: int) -> Any:
+    settings = bench.settings
+    net = mx.nets.LeNet(in_shape=(3, 32, 32), channels=settings["channels"], hidden=settings["hidden"], key=seed)
+    method = mx.infer.MAP(num_epochs=num_epochs, batch_size=settings["batch_size"])
+    model = mx.Model(net, mx.likelihoods.Categorical())
+    return bench.fit(f"LeNet {seed}, {num_epochs} epochs", model, data["train"], method, key=seed)
+
+
+def _known(posterior: Any, x: np.ndarray, y: np.ndarray) -> float:
+    return float(np.mean(posterior.predict(x).labels == y))
+
+
 def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
     """Train, fit a temperature, compare."""
     settings, drawing = bench.settings, require("matplotlib.figure")
     data = _data(settings)
-    method = mx.infer.MAP(num_epochs=settings["num_epochs"], batch_size=settings["batch_size"])
-    shape: dict[str, Any] = {"in_shape": (3, 32, 32), "channels": settings["channels"], "hidden": settings["hidden"]}
+    known = {num: _known(_fitted(bench, data, 0, num), *data["valid"]) for num in settings["epochs"]}
+    epochs = max(known, key=lambda num: known[num])
     y, found, seconds, temperatures, shown = data["test"][1], [], 0.0, [], {}
     for seed in range(settings["num_networks"]):
-        model = mx.Model(mx.nets.LeNet(**shape, key=seed), mx.likelihoods.Categorical())
-        posterior = bench.fit(f"LeNet {seed}", model, data["train"], method, key=seed)
+        posterior = _fitted(bench, data, seed, epochs)
         predictions, temperature = _predictions(posterior, data)
         measure = lambda p=predictions: {n: _scored(each, y, settings["num_simulated"]) for n, each in p.items()}  # noqa: E731
         found.append(bench.measure(f"LeNet {seed}", measure))
@@ -103,11 +115,14 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
         "are its mean for labels that are drawn from the predictions themselves.",
         f"Standard errors are over test pictures, whose figures are means over {settings['num_networks']} network(s); "
         "that of what is gained is paired. Standard errors of ECE are the jackknife's, with bins held.",
-        "Small budget: a first run, 15 epochs of 4,000 pictures, was hardly too sure, and after a look at its table "
-        "was given up for fewer pictures and more epochs, since the subject is a network that is. Nothing else was "
-        "tuned.",
+        "Published is from other pictures and a network that saw 45,000; with as few test pictures as here an error of "
+        "0.0093 cannot be seen, which is below that of labels that came as predicted: there is no verdict.",
+        f"Of {', '.join(map(str, known))} epochs {epochs} were chosen by the share of the {settings['num_valid']} "
+        f"split-off pictures that the first network knows: {', '.join(f'{each:.3f}' for each in known.values())}. An "
+        "earlier small budget was changed after a look at its test table (15 epochs of 4,000 pictures were hardly too "
+        "sure); its number of pictures, 2,000, is still from there.",
     ]
-    curves = {"temperature": temperatures}
+    curves = {"temperature": temperatures, "validation, share right": [[num, each] for num, each in known.items()]}
     return rows, remarks, curves, _picture(drawing, shown, y)
 
 
@@ -125,7 +140,8 @@ def _row(what: str, values: np.ndarray, seconds: float, *, low: bool = True) -> 
 def _calibration(name: str, found: list[Any], seconds: float) -> Row:
     values, errors = np.transpose([each[name]["ece"] for each in found])
     published = (_PUBLISHED[name], "Guo et al. 2017") if name in _PUBLISHED else (None, "")
-    return Row(f"{name}: ECE", float(values.mean()), float(errors.mean()), *published, seconds=seconds)
+    mean, error = float(values.mean()), float(errors.mean())
+    return Row(f"{name}: ECE", mean, error, *published, seconds=seconds, compared=False)
 
 
 def _picture(drawing: Any, shown: dict[str, Any], y: np.ndarray) -> Any:

@@ -19,6 +19,7 @@ SETTINGS = {"small": {"num_samples": 1000, "num_chains": 4}, "full": {"num_sampl
 _BEND, _WIDTH = 0.25, 2.0  # of the banana
 _APART, _SHARE = 3.0, 0.7  # of the modes from the origin, and of the right one
 _BATCHES = 20  # of a chain, for standard errors
+_PATH, _CLOUD = 60, 600  # draws of the picture: the first of a chain, in order, and of all chains
 _STUCK = 99.0  # R-hat of chains that do not move
 
 
@@ -94,15 +95,25 @@ def _judged(posterior: Any, target: _Target, num_gradients: float) -> dict[str, 
 def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
     """Every sampler on both."""
     settings, drawing = bench.settings, require("matplotlib.figure")
-    rows, curves, shown = [], {}, {}
+    rows, curves, shown, total = [], {}, {}, settings["num_chains"] * settings["num_samples"]
     for where, target in _TARGETS.items():
         for name, (method, count) in _samplers(settings["num_samples"]).items():
             model = mx.Density(target.log_prob, jnp.array([0.5, 0.0]))
             label = f"{name}, {where}"
-            posterior = mx.fit(model, None, method, num_chains=settings["num_chains"], key=0, progress=False)
-            found = _judged(posterior, target, count(posterior))
-            seconds = bench.seconds(posterior)
-            shown[label], curves[label] = np.asarray(posterior.params), found
+
+            def walk(
+                model: Any = model, method: Any = method, target: Any = target, count: Any = count
+            ) -> dict[str, Any]:
+                posterior = mx.fit(model, None, method, num_chains=settings["num_chains"], key=0, progress=False)
+                draws = np.asarray(posterior.params, np.float64)
+                cloud = draws.reshape(-1, 2)[:: max(1, total // _CLOUD)]
+                seen = {"path": draws[0, :_PATH].tolist(), "cloud": cloud.tolist()}
+                return _judged(posterior, target, count(posterior)) | {"seconds": bench.seconds(posterior)} | seen
+
+            found = bench.measure(label, walk)
+            seconds = found["seconds"]
+            shown[label] = {part: np.array(found[part]) for part in ("path", "cloud")}
+            curves[label] = {part: value for part, value in found.items() if part not in shown[label]}
             per = 1000 * found["ess"] / found["gradients"]
             rows.append(
                 Row(f"{label}: effective draws per 1,000 gradients", per, lower_is_better=False, seconds=seconds)
@@ -122,8 +133,8 @@ def run(bench: Workbench) -> tuple[list[Row], list[str], dict[str, Any], Any]:
     return rows, remarks, curves, _picture(drawing, shown)
 
 
-def _picture(drawing: Any, shown: dict[str, np.ndarray]) -> Any:
-    """The first 60 draws of a chain, in order, on contours of the density."""
+def _picture(drawing: Any, shown: dict[str, dict[str, np.ndarray]]) -> Any:
+    """The first draws of a chain, in order, on contours of the density."""
     names = list(_samplers(1))
     figure = drawing.Figure(figsize=(2.5 * len(names), 5.2), layout="constrained")
     axes = figure.subplots(len(_TARGETS), len(names), squeeze=False)
@@ -136,8 +147,8 @@ def _picture(drawing: Any, shown: dict[str, np.ndarray]) -> Any:
             ax.contour(
                 *grid, np.asarray(heights - heights.max()), levels=[-8, -4.5, -2, -0.5], colors="0.6", linewidths=0.8
             )
-            ax.plot(*draws.reshape(-1, 2)[::7].T, ".", ms=1, color="C0", alpha=0.5)
-            ax.plot(*draws[0, :60].T, "o-", ms=2, lw=0.6, color="C3")
+            ax.plot(*draws["cloud"].T, ".", ms=1, color="C0", alpha=0.5)
+            ax.plot(*draws["path"].T, "o-", ms=2, lw=0.6, color="C3")
             ax.set(xlim=(left, right), ylim=(bottom, top), xticks=[], yticks=[])
             ax.set_title(f"{name}", fontsize=9)
         row[0].set_ylabel(where)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,17 @@ def is_finished(record: Record | None, experiment: Experiment, budget: str) -> b
     """Whether a record is that of this experiment, with these settings, by this version."""
     if record is None or (record.name, record.budget, record.version) != (experiment.name, budget, __version__):
         return False
-    kept, asked = (json.dumps(dict(each), sort_keys=True) for each in (record.settings, experiment.settings[budget]))
-    return kept == asked
+    return has_settings(record, experiment)
+
+
+def has_settings(record: Record, experiment: Experiment) -> bool:
+    """Whether the settings of a record are still those of its experiment."""
+    asked = experiment.settings.get(record.budget)
+    return asked is not None and _canonical(record.settings) == _canonical(asked)
+
+
+def _canonical(settings: Mapping[str, Any]) -> str:
+    return json.dumps(dict(settings), sort_keys=True)
 
 
 def standing(root: Path, name: str, budget: str) -> str:
