@@ -27,8 +27,10 @@ from marginax.latent import (
     DiagonalNormal,
     DoublyReparameterised,
     Renyi,
+    Resampled,
     StickingTheLanding,
 )
+from marginax.latent.vae.gradients import systematic
 
 REPEATS = 4000
 
@@ -182,6 +184,32 @@ def test_doubly_reparameterised_gradients_agree_in_expectation_and_have_less_var
     assert np.all(second[0].var(0) < 0.5 * first[0].var(0))
     assert np.abs(first[0].mean(0) / (first[0].std(0) / np.sqrt(20_000))).max() > 10  # there is a gradient to agree on
     np.testing.assert_allclose(first[1], second[1], rtol=1e-3, atol=1e-3)  # the decoder's is the same, draw by draw
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_kept", [1, 3])
+def test_a_few_draws_chosen_by_weight_have_the_gradient_of_all_in_expectation(num_kept):
+    truth = Truth()
+    encoder, num = truth.encoder(shift=0.4, widen=0.3), 8
+    first = gradients(truth, IWAE(num), encoder, 20_000)
+    second = gradients(truth, IWAE(num, Resampled(num_kept)), encoder, 20_000)
+    for all_draws, few in zip(first, second, strict=True):
+        assert same_expectation(all_draws, few) < 4.9
+        assert np.abs(few.mean(0) / (few.std(0) / np.sqrt(20_000))).max() > 10
+    same = [estimates(truth, bound, encoder=encoder, repeats=3) for bound in (IWAE(num), IWAE(num, Resampled()))]
+    np.testing.assert_allclose(*same, rtol=1e-5)
+
+
+def test_draws_are_chosen_by_their_shares_in_expectation_and_never_far_from_it():
+    shares = jnp.array([[0.1, 0.5], [0.55, 0.0], [0.35, 0.5]])
+    keys = jax.random.split(jax.random.key(0), 4000)
+    chosen = np.asarray(jax.vmap(lambda key: systematic(shares, 4, key))(keys))
+    of_each = systematic(jnp.tile(shares[:, :1], (1, 4000)), 4, keys).T
+    for found, wanted in ((chosen[..., 0], shares[:, 0]), (chosen[..., 1], shares[:, 1]), (of_each, shares[:, 0])):
+        counts = np.stack([(np.asarray(found) == k).sum(1) for k in range(3)], 1)
+        assert np.abs(counts - 4 * np.asarray(wanted)).max() < 1
+        error = counts.std(0) / np.sqrt(4000)
+        assert np.abs(counts.mean(0) - 4 * np.asarray(wanted)).max() < 4.9 * max(error.max(), 1e-3)
 
 
 @pytest.mark.slow

@@ -7,19 +7,21 @@ from tests.latent import test_vae_exact as exact
 from tests.latent import test_vae_parts as parts
 from tests.mutations.bug import Bug, assert_caught
 
-from marginax.latent.vae import bounds, inference
-from marginax.latent.vae.gradients import DoublyReparameterised
+from marginax.latent.vae import bounds, gradients, inference
+from marginax.latent.vae.gradients import DoublyReparameterised, Resampled
 from marginax.latent.vae.inference import Inference
 from marginax.latent.vae.latent_posteriors import CouplingFlow, DiagonalNormal
 from marginax.latent.vae.latent_priors import MixtureOfNormals
 from marginax.latent.vae.semi_supervised import SemiSupervisedVAE
 
-KL, MIXTURE, OBSERVED, DRAW, COUPLING = (
+KL, MIXTURE, OBSERVED, DRAW, COUPLING, SYSTEMATIC, RESAMPLED = (
     DiagonalNormal.kl,
     MixtureOfNormals.log_prob,
     inference.observed_log_prob,
     Inference.draw,
     CouplingFlow.draw,
+    gradients.systematic,
+    Resampled.log_ratio,
 )
 
 
@@ -58,6 +60,18 @@ def posterior_not_held(self, inference, num):
     return inference.log_likelihood(z), inference.log_prior(z) - family.log_prob(inference.output, z)
 
 
+def chosen_without_weights(shares, num, keys):
+    """Any draw stands for all."""
+    return SYSTEMATIC(jnp.full_like(shares, 1 / shares.shape[0]), num, keys)
+
+
+def summed_over_the_chosen(self, inference, num):
+    """The gradient grows with the number of draws that are kept."""
+    log_likelihood, log_ratio = RESAMPLED(self, inference, num)
+    still = jax.lax.stop_gradient(log_ratio)
+    return log_likelihood, still + self.num_kept * (log_ratio - still)
+
+
 def weights_of_the_mixture_not_normalised(self, z, networks):
     return MIXTURE(self, z, networks) + jax.nn.logsumexp(self.logits)
 
@@ -85,6 +99,10 @@ def double_reparameterisation() -> None:
     exact.test_doubly_reparameterised_gradients_agree_in_expectation_and_have_less_variance()
 
 
+def resampling() -> None:
+    exact.test_a_few_draws_chosen_by_weight_have_the_gradient_of_all_in_expectation(3)
+
+
 def labels() -> None:
     parts.test_labels_that_are_missing_are_summed_out_and_those_that_are_given_are_scored()
 
@@ -104,6 +122,8 @@ BUGS = [
     Bug(
         "log q moves in the gradient", DoublyReparameterised, "log_ratio", posterior_not_held, double_reparameterisation
     ),
+    Bug("draws are chosen without their weights", gradients, "systematic", chosen_without_weights, resampling),
+    Bug("gradients of chosen draws are summed", Resampled, "log_ratio", summed_over_the_chosen, resampling),
     Bug(
         "weights of the mixture do not sum to one",
         MixtureOfNormals,
@@ -121,7 +141,12 @@ BUGS = [
         parts.test_a_flow_is_a_density_and_knows_the_density_of_its_draws,
     ),
 ]
-DEAR = {"no weights on the way back", "log q moves in the gradient"}
+DEAR = {
+    "no weights on the way back",
+    "log q moves in the gradient",
+    "draws are chosen without their weights",
+    "gradients of chosen draws are summed",
+}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from marginax.latent.vae.bounds import ELBO, IWAE, MIWAE, Renyi
 from marginax.latent.vae.conditional_prior import ConditionalPrior
 from marginax.latent.vae.entries import ContinuousBernoulli, SharedScale
-from marginax.latent.vae.gradients import DoublyReparameterised, Reparameterised, StickingTheLanding
+from marginax.latent.vae.gradients import DoublyReparameterised, Reparameterised, Resampled, StickingTheLanding
 from marginax.latent.vae.ladder import LadderVAE
 from marginax.latent.vae.latent_posteriors import CouplingFlow, DiagonalNormal, FullNormal, StraightThrough
 from marginax.latent.vae.latent_priors import MixtureOfNormals, StandardNormal, UniformClasses, VampPrior
@@ -29,6 +29,7 @@ __all__ = [
     "ProbabilisticUNet",
     "Renyi",
     "Reparameterised",
+    "Resampled",
     "SemiSupervisedVAE",
     "SharedScale",
     "StandardNormal",

@@ -23,6 +23,7 @@ from marginax.latent.vae.gradients import (
     AbstractGradient,
     DoublyReparameterised,
     Reparameterised,
+    Resampled,
     StickingTheLanding,
 )
 
@@ -78,9 +79,10 @@ class ELBO(AbstractBound):
     def __check_init__(self):
         check_num("num_particles", self.num_particles)
         _check_gradient(self.gradient)
-        if isinstance(self.gradient, DoublyReparameterised):
+        if isinstance(self.gradient, DoublyReparameterised | Resampled):
             raise ValueError(
-                "gradient DoublyReparameterised() is for IWAE: use StickingTheLanding(), its equal for one"
+                f"gradient {type(self.gradient).__name__}() is for IWAE: for ELBO, use Reparameterised() or "
+                "StickingTheLanding()"
             )
         for name in ("beta", "free_bits"):
             value = getattr(self, name)
@@ -114,7 +116,7 @@ class IWAE(AbstractBound):
 
     Args:
         num_particles: draws.
-        gradient: `Reparameterised()` or `DoublyReparameterised()`.
+        gradient: `Reparameterised()`, `DoublyReparameterised()`, or `Resampled(5)`, which is faster with many draws.
     """
 
     num_particles: int = eqx.field(default=10, static=True)
@@ -136,7 +138,7 @@ class MIWAE(AbstractBound):
     Args:
         num_outer: bounds that are averaged.
         num_inner: draws of each.
-        gradient: `Reparameterised()` or `DoublyReparameterised()`.
+        gradient: `Reparameterised()`, `DoublyReparameterised()` or `Resampled()`.
     """
 
     num_outer: int = eqx.field(default=4, static=True)

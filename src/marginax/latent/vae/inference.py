@@ -1,7 +1,7 @@
 """Latents of some examples, as the encoder sees them: draws, densities and divergences, from which bounds are made."""
 
 import abc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -22,6 +22,14 @@ _DECODER, _ENCODER, _CONTEXT = 1, 2, 3  # streams of random numbers
 
 class AbstractInference(eqx.Module):
     """What a bound is made from. Latents have axes (draw, example, latent)."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def keys(self) -> Keys: ...
+
+    else:
+        keys: eqx.AbstractVar[Keys]
 
     @abc.abstractmethod
     def draw(self, num: int) -> tuple[Latents, LogProbs]:
