@@ -1,9 +1,10 @@
 """Models of handwritten digits: autoencoders by two bounds and with two priors, and what they have learned.
 
 The set-up of Burda, Grosse & Salakhutdinov (2016): fixed binarised MNIST, two hidden layers of 200 units, 50 latents,
-in stages with smaller and smaller steps. With a VampPrior all latents may be the same for all digits, at no cost, and
-a network that starts there stays there: its first stage counts the divergence a tenth. Of each model the stage is taken
-whose log density of validation digits is highest; test digits are looked at once, at the end.
+in stages with smaller and smaller steps. Of the 50 draws of IWAE the full budget differentiates five, chosen by weight,
+which is the same in expectation and takes 0.4 of the time. With a VampPrior all latents may be the same for all digits,
+at no cost, and a network that starts there stays there: its first stage counts the divergence a tenth. Of each model
+the stage is taken whose log density of validation digits is highest; test digits are looked at once, at the end.
 """
 
 from typing import Any
@@ -38,6 +39,7 @@ SETTINGS = {
         "hidden": (200, 200),
         "latent_size": 50,
         "num_particles": 50,
+        "num_kept": 5,
         "num_pseudo_inputs": 500,
         "stages": {
             "VAE": [(30, 1e-3, 1.0), (90, 5e-4, 1.0), (180, 2e-4, 1.0), (180, 1e-4, 1.0)],
@@ -64,7 +66,11 @@ def _model(bench: Workbench, name: str, beta: float) -> mx.latent.VAE:
     latent_size = 2 if name == "map" else settings["latent_size"]
     encoder = mx.nets.MLP(784, settings["hidden"], 2 * latent_size, activation=jax.nn.tanh, key=0)
     decoder = mx.nets.MLP(latent_size, settings["hidden"], 784, activation=jax.nn.tanh, key=1)
-    bound = mx.latent.IWAE(settings["num_particles"]) if name == "IWAE" else mx.latent.ELBO(beta=beta)
+    bound = mx.latent.ELBO(beta=beta)
+    if name == "IWAE":
+        kept = settings.get("num_kept")
+        gradient = mx.latent.Reparameterised() if kept is None else mx.latent.Resampled(kept)
+        bound = mx.latent.IWAE(settings["num_particles"], gradient)
     latent_prior = mx.latent.VampPrior(settings["num_pseudo_inputs"]) if name == "VampPrior" else None
     prior = mx.priors.Normal(1.0)
     return mx.latent.VAE(encoder, decoder, latent_size, bound=bound, latent_prior=latent_prior, prior=prior)

@@ -73,8 +73,8 @@ class DoublyReparameterised(AbstractGradient):
 class Resampled(AbstractGradient):
     r"""A few of the draws stand for all on the way back: with 50 draws, some three times faster. For `IWAE`.
 
-    $\nabla \log \frac1K \sum_k w_k = E_j \nabla \log w_j$ with $j$ chosen by the weights over their sum (Burda et al., 2016,
-    name it for one draw). The value is that of all draws, the gradient an unbiased estimate of theirs.
+    $\nabla \log \frac1K \sum_k w_k = E_j \nabla \log w_j$ with $j$ chosen by the weights over their sum (Burda
+    et al., 2016, name it for one draw). The value is that of all draws, the gradient an unbiased estimate of theirs.
 
     Args:
         num_kept: draws that are differentiated, chosen by systematic resampling.
