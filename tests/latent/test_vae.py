@@ -98,7 +98,7 @@ def test_methods_that_need_no_layers_give_a_distribution_of_decoders(method):
         {"likelihood": mx.latent.ContinuousBernoulli()},
         {"likelihood": mx.likelihoods.Gaussian()},
     ],
-    ids=["iwae", "mixture", "vamp", "continuous", "gaussian"],
+    ids=["iwae", "resampled", "mixture", "vamp", "continuous", "gaussian"],
 )
 def test_training_explains_the_data_better(more):
     model = vae(**more)
