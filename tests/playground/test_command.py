@@ -10,13 +10,16 @@ import pytest
 from tests.playground.conftest import opened
 
 from marginax.playground.server import Door
-from marginax.playground.serving import serve
+from marginax.playground.serving import listening_socket, serve
 
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "starlette", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'marginax\[playground\]'"):
-        serve(browser=False)
+    with (
+        listening_socket("127.0.0.1", 0) as listening,
+        pytest.raises(ModuleNotFoundError, match=r"pip install 'marginax\[playground\]'"),
+    ):
+        serve(listening, browser=False)
 
 
 def test_another_address_than_loopback_is_refused_in_one_line():

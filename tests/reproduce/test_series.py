@@ -5,8 +5,8 @@ import webbrowser
 from dataclasses import replace
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import pytest
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import marginax as mx
@@ -25,7 +25,7 @@ def made(name, *, ran=None, error=None, budget="small"):
         value = bench.measure("number", lambda: (ran if ran is not None else []).append(name) or 1.0)
         if error is not None:
             raise error
-        return [Row("number", value, 0.1, 1.5, "a < book")], ["tried <nothing> else"], {}, plt.figure()
+        return [Row("number", value, 0.1, 1.5, "a < book")], ["tried <nothing> else"], {}, Figure()
 
     return Experiment(name, f"The {name}", {budget: {"sizes": (1, 2)}}, run)
 

@@ -16,11 +16,12 @@ def playground(
     """A page where you place points, choose methods, and see posteriors come about; every number is computed here."""
     output = Output(False, False, debug)
     with output.speaking(compiles=False):
-        from marginax.playground.serving import serve
+        from marginax.playground.serving import listening_socket, serve
 
         def say(address: str) -> None:
             typer.echo(address)
             output.note("the page is open to this machine alone; Ctrl-C ends it")
 
+        listening = listening_socket(host, port)
         output.note("starting: the address follows when the page can compute")
-        serve(host=host, port=port, browser=browser, say=say)
+        serve(listening, browser=browser, say=say)

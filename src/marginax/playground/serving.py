@@ -58,18 +58,11 @@ def server_of(app: Any) -> Any:
     return uvicorn.Server(config)
 
 
-def serve(
-    *,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    browser: bool = True,
-    say: Callable[[str], None] = print,
-) -> None:
+def serve(listening: socket.socket, *, browser: bool = True, say: Callable[[str], None] = print) -> None:
     """Serve the playground until Ctrl-C.
 
     Args:
-        host: a loopback address.
-        port: to listen on; 0 is any that is free.
+        listening: a socket on a loopback address, from `listening_socket`.
         browser: whether to open the page in the browser.
         say: is told the address of the page.
     """
@@ -77,7 +70,6 @@ def serve(
     from marginax.playground.server import Door, make_app
     from marginax.playground.slots import Slot
 
-    listening = listening_socket(host, port)
     address, bound = listening.getsockname()[:2]
     door = Door(bound, address)
     slots = [Slot() for _ in SLOTS]

@@ -148,7 +148,7 @@ class Slot:
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
-        while line := await process.stdout.readline():
+        while (line := await process.stdout.readline()).endswith(b"\n"):  # else it was ended within a message
             message = json.loads(line)
             serial, kind = message.pop("serial", None), message["type"]
             if kind == "hello":

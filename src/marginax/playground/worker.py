@@ -4,6 +4,7 @@ It knows one run at a time. A thread listens, so that a cancel is heard while th
 has gone, the process ends.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -13,6 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import IO, Any
 
 from marginax.playground.playable import Cancelled, Frame, Playable, Stage, as_json, told
@@ -85,7 +87,14 @@ class Worker:
 
 
 def peak_megabytes() -> int:
-    """The most memory that this process has had; 0 where that cannot be known."""
+    """The most memory that this process has had; 0 where that cannot be known.
+
+    Linux counts what the parent had when it started this process in `ru_maxrss`, but not in VmHWM.
+    """
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) // 2**10
     try:
         import resource
     except ImportError:  # not on Windows
