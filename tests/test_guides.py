@@ -11,7 +11,6 @@ from benchmarks.harness import figures, reproductions
 from tests.test_docs import python_blocks
 
 from marginax.reproduce import Record, classics, experiment
-from marginax.reproduce.series import has_settings
 
 ROOT = Path(__file__).resolve().parent.parent
 name = attrgetter("name")
@@ -62,12 +61,20 @@ def test_of_what_is_not_reached_is_said_why():
 
 @pytest.mark.parametrize("folder", sorted(path.parent for path in reproductions.FOLDER.glob("*/record.json")), ids=name)
 def test_records_have_the_settings_of_their_experiments(folder):
-    record = Record.read(folder)
-    assert record is not None
-    assert folder.name == f"{record.name}-{record.budget}"
-    command = f"marginax reproduce {record.name} --budget {record.budget} --out docs/reproductions/{folder.name}"
-    settled = has_settings(record, experiment(record.name))
-    assert settled, f"settings have changed since: run `{command}` again"
+    """Those of small budgets may wait for their next run; the page says so of them."""
+    record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+    assert folder.name == f"{record['name']}-{record['budget']}"
+    command = f"marginax reproduce {record['name']} --budget {record['budget']} --out docs/reproductions/{folder.name}"
+    small = record["budget"] == "small"
+    assert small or not reproductions.is_outdated(record), f"settings have changed since: run `{command}` again"
+
+
+def test_records_with_other_settings_are_shown_as_such():
+    settings = experiment("bayes-opt").settings["small"]
+    record = {"name": "bayes-opt", "budget": "small", "date": "", "rows": [], "remarks": ["a remark"]}
+    assert reproductions.OUTDATED not in reproductions.section("x", record | {"settings": settings})
+    changed = settings | {"num_seeds": 100}
+    assert f"- {reproductions.OUTDATED}" in reproductions.section("x", record | {"settings": changed})
 
 
 def test_figures_are_those_of_the_records():

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "reproductions"
 PAGE, PICTURES = FOLDER / "index.md", FOLDER / "pictures.md"
 REASONS = FOLDER / "reasons.json"  # why a figure is not reached: {"name, budget: what": "in a sentence"}
+OUTDATED = "The settings of this budget have changed since: the command runs other ones than this record was made with."
 VERDICTS = ("better", "matched", "not reached")
 INTRO = """# Published results, run again
 
@@ -20,7 +21,7 @@ and a record. This page is made from the records by `python -m benchmarks figure
 *Better* and *matched* are about two standard errors, over runs where what was published is of the same examples; what
 is not reached is shown as not reached, and why, as far as is known. A small budget takes minutes and stands beside
 published figures for orientation only, without a verdict; so do single runs, and what differs from what was published
-in more than is measured.
+in more than is measured. A small record whose settings have changed since says so, and is to be run again.
 """
 INTRO_OF_PICTURES = """# The course in pictures
 
@@ -91,9 +92,17 @@ def section(folder: str, record: dict[str, Any]) -> str:
         verdict = "" if record["budget"] == "small" else row["verdict"]  # earlier records have some
         cells = (row["what"], f"{row['ours']:.4g}", _error(row), published, verdict, f"{row['seconds']:.0f}")
         rows.append(f"| {' | '.join(cells)} |")
-    remarks = "\n".join(f"- {remark}" for remark in record["remarks"])
+    remarks = "\n".join(f"- {remark}" for remark in (*record["remarks"], *([OUTDATED] if is_outdated(record) else [])))
     heading = f"## {title}, {record['budget']} budget"
     return "\n".join([heading, "", *rows, "", remarks, "", command, "", f"![{title}]({folder}/picture.png)", ""])
+
+
+def is_outdated(record: dict[str, Any]) -> bool:
+    """Whether the experiment has other settings now."""
+    from marginax.reproduce import experiment
+    from marginax.reproduce.series import same_settings
+
+    return not same_settings(record["settings"], experiment(record["name"]).settings.get(record["budget"]))
 
 
 def _error(row: dict[str, Any]) -> str:

@@ -169,7 +169,7 @@ IN_A_FOLDER = [
     Bug(
         "any settings",
         series,
-        "has_settings",
+        "same_settings",
         lambda *_: True,
         test_series.test_a_record_of_other_settings_or_another_version_is_not_finished,
     ),

@@ -22,17 +22,12 @@ def is_finished(record: Record | None, experiment: Experiment, budget: str) -> b
     """Whether a record is that of this experiment, with these settings, by this version."""
     if record is None or (record.name, record.budget, record.version) != (experiment.name, budget, __version__):
         return False
-    return has_settings(record, experiment)
+    return same_settings(record.settings, experiment.settings.get(budget))
 
 
-def has_settings(record: Record, experiment: Experiment) -> bool:
-    """Whether the settings of a record are still those of its experiment."""
-    asked = experiment.settings.get(record.budget)
-    return asked is not None and _canonical(record.settings) == _canonical(asked)
-
-
-def _canonical(settings: Mapping[str, Any]) -> str:
-    return json.dumps(dict(settings), sort_keys=True)
+def same_settings(found: Mapping[str, Any], asked: Mapping[str, Any] | None) -> bool:
+    """Whether settings of a record, read from a file, are those of an experiment, which has some for this budget."""
+    return asked is not None and json.dumps(dict(found), sort_keys=True) == json.dumps(dict(asked), sort_keys=True)
 
 
 def standing(root: Path, name: str, budget: str) -> str:
