@@ -20,6 +20,7 @@ from marginax.infer import (
     SGHMC,
     SGLD,
     SGNHT,
+    VBLL,
     VI,
     Adam,
     AdjustedMCLMC,
@@ -118,6 +119,7 @@ OPTIMA = {
         batch_size=None,
         optimiser=Adam(2e-2),
     ),
+    "VBLL": VBLL(batch_size=None, temperature=T),
     "IVON": IVON(num_epochs=20_000, batch_size=None, b2=0.999, temperature=T),
 }
 

@@ -128,6 +128,18 @@ class AbstractLikelihood(eqx.Module):
     def marginal(self, mean: Float[Array, "n k"], covariance: Float[Array, "n k k"], unknowns: Unknowns) -> Any:
         """The distribution of the target given normal outputs with these moments; None if there is no formula."""
 
+    def expected_log_prob(
+        self,
+        mean: Float[Array, "n k"],
+        covariance: Float[Array, "n k k"],
+        y: Num[Array, "n *d"],
+        unknowns: Unknowns,
+    ) -> Float[Array, " n"] | None:
+        """Expected log probability of each target under normal outputs with these moments, or a lower bound of it.
+
+        None if there is no formula: it can then be estimated by draws of the outputs.
+        """
+
     @property
     def has_logits(self) -> bool:
         """Whether outputs are logits of classes, one each or one of two, which links from normal logits need."""
