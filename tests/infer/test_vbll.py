@@ -150,7 +150,9 @@ def moons(num=60):
     return x, (x[:, 0] * x[:, 1] > 0).astype(np.int32)
 
 
-@pytest.mark.parametrize("likelihood", [mx.likelihoods.Categorical(), mx.likelihoods.StudentT()], ids=["bound", "drawn"])
+@pytest.mark.parametrize(
+    "likelihood", [mx.likelihoods.Categorical(), mx.likelihoods.StudentT()], ids=["bound", "drawn"]
+)
 def test_other_likelihoods_run_and_learn(likelihood):
     """Classes by the bound, Student's t by draws of the outputs."""
     is_class = isinstance(likelihood, mx.likelihoods.Categorical)

@@ -125,7 +125,9 @@ class Categorical(AbstractLikelihood):
     ) -> Float[Array, " n"]:
         r"""A lower bound, by Jensen's inequality: $E \log\sum_k e^{f_k} \le \log\sum_k e^{\mu_k + v_k / 2}$."""
         half = 0.5 * jnp.diagonal(covariance, axis1=-2, axis2=-1)
-        return self.log_prob(mean, y, unknowns) + jax.nn.logsumexp(mean, axis=-1) - jax.nn.logsumexp(mean + half, axis=-1)
+        return (
+            self.log_prob(mean, y, unknowns) + jax.nn.logsumexp(mean, axis=-1) - jax.nn.logsumexp(mean + half, axis=-1)
+        )
 
     def perturbation(
         self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
