@@ -150,9 +150,10 @@ def moons(num=60):
     return x, (x[:, 0] * x[:, 1] > 0).astype(np.int32)
 
 
-@pytest.mark.parametrize(
-    "likelihood", [mx.likelihoods.Categorical(), mx.likelihoods.StudentT()], ids=["bound", "drawn"]
-)
+OTHERS = {"bound": mx.likelihoods.Categorical(), "drawn": mx.likelihoods.StudentT()}
+
+
+@pytest.mark.parametrize("likelihood", OTHERS.values(), ids=OTHERS)
 def test_other_likelihoods_run_and_learn(likelihood):
     """Classes by the bound, Student's t by draws of the outputs."""
     is_class = isinstance(likelihood, mx.likelihoods.Categorical)

@@ -5,7 +5,7 @@ $f(x) \sim N(\mu(x), J(x) \Sigma J(x)^\top)$ with J the features, and the bound 
 
 $\mathrm{ELBO} = \sum_i E_q[\log p(y_i \mid f(x_i))] - \mathrm{KL}(q \,\|\, p(w)) + \log p(\text{body})$
 
-needs no draws of weights. The expectation is exact for normal noise of a scale that is known or learned, and for counts;
+needs no draws of weights. The expectation is exact for normal noise, whose scale is known or learned, and for counts;
 for classes it is bounded from below by Jensen's inequality, $E \log\sum_k e^{f_k} \le \log\sum_k e^{\mu_k + v_k / 2}$,
 so that the whole stays a lower bound: the discriminative bound of the paper. For other likelihoods outputs are drawn,
 which estimates the bound without bias. On features that do not move, with known normal noise, the optimum is Bayesian
@@ -93,7 +93,7 @@ class VBLL(AbstractOptimised):
     def __check_init__(self):
         if not isinstance(self.family, AbstractFamily) or isinstance(self.family, Flow):
             raise TypeError(
-                f"family must be normal: mx.infer.FullRank(), MeanField() or LowRank(), got {self.family!r}"
+                f"family must be normal: mx.infer.FullRank(), MeanField(), LowRank(), got {self.family!r}"
             )
         if not isinstance(self.predictive, Linearised):
             raise TypeError(f"predictive must be mx.predict.Linearised(...), got {self.predictive!r}")
@@ -147,7 +147,7 @@ class VBLL(AbstractOptimised):
 def expected_log_likelihood(
     model: Model, body: Params, approximation: AbstractApproximation, batch: Batch, *, key: PRNGKeyArray
 ) -> Float[Array, ""]:
-    """Of all data, estimated from a batch: exact, a lower bound, or by a draw of the outputs, as the likelihood has it."""
+    """Of all data, estimated from a batch: exact, a lower bound, or by a draw of the outputs."""
     params, covariance = _whole(body, approximation.mean), approximation.covariance
     assert covariance is not None
 
@@ -210,8 +210,9 @@ def _check_linear(model: Model, body: Params, last: PyTree, x: Array) -> None:
     try:
         jax.eval_shape(transposed, last, jax.eval_shape(lambda: model.output(_whole(body, last), x[:2])))
     except Exception as error:
+        paths = [leaf.path for leaf, flag in zip(model.leaves, _flags(model), strict=True) if flag]
         raise ValueError(
             "network must have outputs that are linear in the weights of its last layer for VBLL(), and here something "
-            f"nonlinear comes after {[leaf.path for leaf, flag in zip(model.leaves, _flags(model), strict=True) if flag]}: "
+            f"nonlinear comes after {', '.join(paths)}: "
             "leave that to the likelihood, or use Laplace()"
         ) from error
