@@ -1,9 +1,11 @@
 """Low-rank adapters: the only weights of a trained network, and every method runs on them."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.nets.torch.test_stored import stored
 
 import marginax as mx
 from marginax.nets import MLP, LeNet, LowRankAdapted, Transformer
@@ -27,18 +29,17 @@ def with_random_adapters(net, key=9):
 
 
 NETWORKS = {
-    "MLP": (lambda: MLP(4, (8,), 2, key=0), (4,), 4),
+    "MLP": (lambda: MLP(4, (8,), 2, key=0), (4,)),
     "Transformer": (
-        lambda: Transformer(3, 2, size=8, num_heads=2, num_blocks=1, hidden=16, num_steps=5, key=0),
+        lambda: Transformer(3, 2, size=8, num_heads=2, depth=1, hidden=16, every_step=False, key=0),
         (5, 3),
-        None,
     ),
 }
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_it_starts_as_the_network_and_has_no_other_weights(name):
-    make, shape, _ = NETWORKS[name]
+    make, shape = NETWORKS[name]
     plain = make()
     net = LowRankAdapted(plain, rank=2, key=1)
     x = jnp.asarray(np.random.default_rng(0).normal(size=(6, *shape)), jnp.float32)
@@ -155,8 +156,6 @@ def test_methods_run_on_them(name, tmp_path):
     assert np.ptp(np.asarray(merged.layers[0].bias), axis=0).max() == 0
     plain = mx.Model(MLP(4, (8,), 2, key=0), mx.likelihoods.Gaussian())
     assert jax.tree.structure(jax.tree.map(lambda leaf: leaf[0], merged)) == jax.tree.structure(plain.network)
-    import equinox as eqx
-
     theirs = eqx.filter_vmap(lambda net: jax.vmap(net)(jnp.asarray(x)))(draws)
     ours = eqx.filter_vmap(lambda net: jax.vmap(net)(jnp.asarray(x)))(merged)
     np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
@@ -169,24 +168,30 @@ def test_a_transformer_is_adapted_by_kronecker_laplace():
     y = (x[:, :, 0].mean(axis=1) > 0).astype(np.int32)
     net = LowRankAdapted(NETWORKS["Transformer"][0](), rank=2, scale=1.0, key=1)
     model = mx.Model(net, mx.likelihoods.Categorical())
-    posterior = mx.fit(model, (x, y), mx.infer.Laplace(training=MAP), key=0, progress=False)
+    laplace = mx.infer.Laplace(training=mx.infer.MAP(num_epochs=600, batch_size=None))
+    posterior = mx.fit(model, (x, y), laplace, key=0, progress=False)
     prediction = posterior.predict(x)
-    assert (prediction.labels == y).mean() > 0.9
+    frozen = np.argmax(jax.vmap(NETWORKS["Transformer"][0]())(x), axis=1)
+    assert (prediction.labels == y).mean() > (frozen == y).mean() + 0.2
     assert (prediction.mutual_information > 0).all()
     assert all(type(block).__name__ == "KroneckerCurvature" for block in posterior.mode.curvature.blocks)
 
 
-@pytest.mark.slow
 def test_a_network_from_pytorch_is_adapted():
-    torch = pytest.importorskip("torch")
-    module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
-    x, y = regression()
-    plain = mx.nets.from_torch(module, torch.zeros(1, 4))
+    """An encoder with attention, as it was stored: its linear maps at every step too."""
+    tree = stored("encoder")
+    plain, x = tree["network"], jnp.asarray(tree["x"])
     net = LowRankAdapted(plain, rank=2, key=1)
-    posterior = mx.fit(
-        mx.Model(net, mx.likelihoods.Gaussian()), (x, y), mx.infer.Laplace(training=MAP), key=0, progress=False
-    )
-    assert (posterior.predict(x).epistemic > 0).all()
-    merged = posterior.model.network_of(posterior.mean).merged()
-    np.testing.assert_allclose(jax.vmap(merged)(x), posterior.predict(x).mean, atol=1e-4)
-    assert set(mx.nets.state_dict(merged)) == set(module.state_dict())
+    np.testing.assert_allclose(jax.vmap(net)(x), tree["y"], atol=1e-4)
+    model = mx.Model(net, mx.likelihoods.Categorical())
+    labels = np.arange(len(x)) % tree["y"].shape[1]
+    laplace = mx.infer.Laplace(training=mx.infer.MAP(num_epochs=5, batch_size=None))
+    posterior = mx.fit(model, (np.asarray(x), labels), laplace, key=0, progress=False)
+    assert (posterior.predict(x).mutual_information > 0).all()
+    merged = model.network_of(posterior.mean).merged()
+    np.testing.assert_allclose(jax.vmap(merged)(x), jax.vmap(model.network_of(posterior.mean))(x), atol=1e-4)
+    before, after = mx.nets.state_dict(plain), mx.nets.state_dict(merged)
+    assert before.keys() == after.keys()
+    moved = {name for name in before if not np.array_equal(before[name], after[name])}
+    assert moved
+    assert all(name.endswith("weight") for name in moved)

@@ -33,6 +33,7 @@ class AbstractLikelihood(eqx.Module):
     flattens: ClassVar[bool] = False  # whether outputs and targets with several axes (maps, masks) are read as vectors
     is_estimated: ClassVar[bool] = False  # whether the log probability is estimated by draws: `estimate_log_prob`
     is_density: ClassVar[bool] = True  # False where rows have terms that are no log probability of data
+    caveat: ClassVar[str | None] = None  # what a summary must say of it
     may_be_wrong: ClassVar[bool] = False  # whether targets may be wrong, so that `observed` is not `distribution`
     takes_missing: ClassVar[bool] = False  # whether a row without a label (-1) says something
     by_annotators: ClassVar[bool] = False  # whether a target is an answer of each annotator, and `observed` of all

@@ -190,6 +190,10 @@ class Tempered(AbstractLikelihood):
         return self.likelihood.is_density
 
     @property
+    def caveat(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.likelihood.caveat
+
+    @property
     def may_be_wrong(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.likelihood.may_be_wrong
 
