@@ -7,7 +7,7 @@ g is a contraction, $c < 1$, then moves no two points together: $(1 - c)\,|h - h
 The paper rescales the weights after every step of training, by one power iteration whose vector is carried along. Here
 the norm is a function of the weights themselves, found anew in every pass by the equivalent of 200 power iterations:
 there is no state, every method runs, and a draw of a sampler or a saved network obeys the bound like the trained one.
-It costs less than a step of training on a batch of 128, once for a whole batch. Where the largest singular values nearly
+It costs less than a step of training on a batch of 128, once for a whole batch. Where the largest values nearly
 tie, the norm may be found too small, by less than 1% for up to a thousand units.
 """
 

@@ -92,9 +92,7 @@ class VBLL(AbstractOptimised):
 
     def __check_init__(self):
         if not isinstance(self.family, AbstractFamily) or isinstance(self.family, Flow):
-            raise TypeError(
-                f"family must be normal: mx.infer.FullRank(), MeanField(), LowRank(), got {self.family!r}"
-            )
+            raise TypeError(f"family must be normal: mx.infer.FullRank(), MeanField(), LowRank(), got {self.family!r}")
         if not isinstance(self.predictive, Linearised):
             raise TypeError(f"predictive must be mx.predict.Linearised(...), got {self.predictive!r}")
         if isinstance(self.temperature, float) and not self.temperature > 0:
