@@ -9,6 +9,7 @@ from tests.nets.torch.test_stored import stored
 
 import marginax as mx
 from marginax.nets import MLP, LeNet, LowRankAdapted, Transformer
+from marginax.testing import check_method
 
 MAP = mx.infer.MAP(num_epochs=200, batch_size=None)
 
@@ -159,6 +160,17 @@ def test_methods_run_on_them(name, tmp_path):
     theirs = eqx.filter_vmap(lambda net: jax.vmap(net)(jnp.asarray(x)))(draws)
     ours = eqx.filter_vmap(lambda net: jax.vmap(net)(jnp.asarray(x)))(merged)
     np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_methods_keep_their_promises_on_them():
+    from tests.infer.test_conformance import Problem
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(30, 4))
+    net = LowRankAdapted(MLP(4, (6,), 2, activation=jnp.tanh, key=0), rank=2, key=1)
+    problem = Problem(mx.Model(net, mx.likelihoods.Categorical()), (x, (x[:, 0] > 0).astype(np.int32)))
+    check_method(mx.infer.IVON(num_epochs=20, batch_size=None), problem, any_network=False)
 
 
 @pytest.mark.slow

@@ -87,6 +87,14 @@ def test_batches_give_what_examples_give():
     np.testing.assert_allclose(lenet.call_batch(jnp.asarray(images)), jax.vmap(lenet)(images), rtol=1e-4, atol=1e-5)
 
 
+def test_methods_see_no_layer_where_weights_are_scaled():
+    """A hook would take the product with the scaled weight for one with the weight itself."""
+    net = WithHead(SpectralNormalised(ResidualMLP(3, 8, 2, key=0)), RandomFeatures(8, 20, 2, key=1))
+    assert mx.nets.layer_paths(net) == ["head/output"]
+    model = mx.Model(net, mx.likelihoods.Categorical())
+    assert mx.LastLayer().select([leaf.path for leaf in model.leaves]) == [False] * 6 + [True]
+
+
 def test_fresh_weights_keep_the_architecture():
     net = WithHead(SpectralNormalised(ResidualMLP(3, 8, 2, key=0)), RandomFeatures(8, 20, 2, key=1))
     fresh = mx.nets.reinitialise(net, key=jax.random.key(5))
