@@ -63,7 +63,7 @@ class VBLLInfo(eqx.Module):
     "method/vbll",
     gives="a normal of the last layer, trained with the body",
     use_when="one network, one pass to predict, and the features may move",
-    cost="10,000 steps, each a little more than one of MAP",
+    cost="10,000 steps of MAP, and the covariance of a layer",
     order=35,
 )
 class VBLL(AbstractOptimised):
@@ -74,8 +74,8 @@ class VBLL(AbstractOptimised):
     `subset=mx.LastLayer()`, whose features are trained without regard for the spread.
 
     Args:
-        family: of the last layer: `FullRank()` for a dense covariance, `MeanField()` for a diagonal one, or
-            `LowRank(rank)`.
+        family: of the last layer: `FullRank()` for a dense covariance, quadratic in its weights, `MeanField()` for a
+            diagonal one, which is for wide layers and many classes, or `LowRank(rank)`.
         predictive: `mx.predict.Linearised(link=...)` with the link of classes: `MonteCarlo()` or `Probit()`.
         temperature: of the posterior of the last layer; 1 is Bayes, less is sharper.
         num_epochs: passes over the data; by default at least 10 and enough for 10,000 steps.
