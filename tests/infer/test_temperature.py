@@ -20,11 +20,13 @@ from marginax.infer import (
     SGHMC,
     SGLD,
     SGNHT,
+    VBLL,
     VI,
     Adam,
     AdjustedMCLMC,
     Barker,
     BayesByBackprop,
+    MeanField,
     MetropolisHastings,
     MinibatchMetropolis,
     ParallelTempering,
@@ -118,6 +120,7 @@ OPTIMA = {
         batch_size=None,
         optimiser=Adam(2e-2),
     ),
+    "VBLL": VBLL(MeanField(), num_epochs=3000, batch_size=None, temperature=T),
     "IVON": IVON(num_epochs=20_000, batch_size=None, b2=0.999, temperature=T),
 }
 

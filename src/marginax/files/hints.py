@@ -121,7 +121,8 @@ def _is_instance(value: Any, cls: type) -> bool:
     if isinstance(value, str) and value == LEFT_OUT:
         return issubclass(cls, eqx.Module)
     try:
-        return isinstance(value, cls)
+        # a layer may stand in the place of others, of which it says the classes
+        return isinstance(value, cls) or any(issubclass(each, cls) for each in getattr(type(value), "stands_for", ()))
     except TypeError:  # a protocol that cannot be asked
         return True
 

@@ -78,5 +78,6 @@ from marginax.infer.vi.gradients import Reparameterisation as Reparameterisation
 from marginax.infer.vi.ivon import IVON as IVON
 from marginax.infer.vi.variational_dropout import LogUniform as LogUniform
 from marginax.infer.vi.variational_dropout import VariationalDropout as VariationalDropout
+from marginax.infer.vi.vbll import VBLL as VBLL
 from marginax.infer.vi.vi import VI as VI
 from marginax.model.subset import LargestVariance as LargestVariance

@@ -20,6 +20,7 @@ from marginax.nets.layers import (
 )
 from marginax.nets.lenet import LeNet
 from marginax.nets.linear import Pointwise
+from marginax.nets.low_rank import LowRankAdapted
 from marginax.nets.mlp import MLP
 from marginax.nets.noise import (
     AbstractNoise,
@@ -31,8 +32,10 @@ from marginax.nets.noise import (
     Perturbed,
     WeightDropout,
 )
+from marginax.nets.random_features import RandomFeatures
 from marginax.nets.recurrent import GRU, LSTM, AbstractRecurrent
 from marginax.nets.sequences import Embedding, SequenceInput
+from marginax.nets.spectral import ResidualMLP, SpectralNormalised
 from marginax.nets.torch import (
     TorchNetwork,
     from_torch,
@@ -68,10 +71,14 @@ __all__ = [
     "LeNet",
     "LocalNormal",
     "Logits",
+    "LowRankAdapted",
     "Perturbed",
     "Pointwise",
     "Probabilities",
+    "RandomFeatures",
+    "ResidualMLP",
     "SequenceInput",
+    "SpectralNormalised",
     "TorchNetwork",
     "Transformer",
     "UNet",

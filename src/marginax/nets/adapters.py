@@ -77,9 +77,11 @@ def is_weight(network: PyTree) -> PyTree:
     def mark(node: Any) -> Any:
         if isinstance(node, fixed):
             return jax.tree.map(lambda _: False, node)
+        if hasattr(node, "weight_flags"):  # a network of which some arrays are not to be inferred
+            return node.weight_flags()
         return eqx.is_inexact_array(node)
 
-    return jax.tree.map(mark, network, is_leaf=lambda node: isinstance(node, fixed))
+    return jax.tree.map(mark, network, is_leaf=lambda node: isinstance(node, fixed) or hasattr(node, "weight_flags"))
 
 
 class FlaxNetwork(eqx.Module):

@@ -43,6 +43,7 @@ class Gaussian(AbstractPosterior):
         key: seed of predictions.
         predictive: how it predicts: `mx.predict.ThroughNetwork()`, or `Linearised()` as Laplace wants.
         mode: what a Laplace approximation knows besides: the curvature and the likelihood at the mean.
+        moves: which of the model's random leaves have any spread, where it is not all of them (or those of the mode).
     """
 
     model: AbstractModel
@@ -53,6 +54,7 @@ class Gaussian(AbstractPosterior):
     key: PRNGKeyArray | None = None
     predictive: AbstractPredictive = eqx.field(default_factory=ThroughNetwork)
     mode: Mode | None = None
+    moves: tuple[bool, ...] | None = eqx.field(static=True, default=None)
 
     @property
     def is_point(self) -> bool:
@@ -80,7 +82,7 @@ class Gaussian(AbstractPosterior):
         num = DEFAULT_NUM_SAMPLES if num is None else num
         if not self.is_linearised:
             return ParameterDraws(self.model, self.sample_params(num, key=key))
-        moves = None if self.mode is None else self.mode.moves
+        moves = self.moves if self.mode is None else self.mode.moves
         keys = jax.random.split(key, num)
         model, predictive = cast(Any, (self.model, self.predictive))
         return LinearisedFunctions(model, self.mean, self.covariance, predictive, keys, key, moves=moves)

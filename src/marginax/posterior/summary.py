@@ -57,6 +57,8 @@ def summarise(posterior: "AbstractPosterior", words: Any = None) -> Summary:
             "rows have a term that is no likelihood of data: this is no posterior in the strict sense, and evidence "
             "says nothing"
         )
+    if likelihood is not None and likelihood.caveat is not None:
+        warnings.append(likelihood.caveat)
     if hasattr(posterior.model.queries, "summary_lines"):
         of_model, model_warnings = posterior.summary_lines()
         lines += of_model

@@ -16,7 +16,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from marginax._kernels.random import derive, normal, normal_like
-from marginax.curvature import DenseCovariance, DiagonalCovariance, LowRankCovariance
+from marginax.curvature import AbstractCovariance, DenseCovariance, DiagonalCovariance, LowRankCovariance
 from marginax.files import register
 from marginax.infer.method import check_count
 from marginax.model import AbstractModel
@@ -52,6 +52,10 @@ class AbstractApproximation(eqx.Module):
 
     def conditional(self, *, key: PRNGKeyArray) -> "IndependentNormal | None":
         """The law of independent weights that remains when what they share has been drawn; None if there is none."""
+
+    @property
+    def covariance(self) -> AbstractCovariance | None:
+        """Of the raveled parameters; None if there is no formula."""
 
     def entropy(self) -> Float[Array, ""] | None:
         """Differential entropy; None if there is no formula."""
@@ -105,6 +109,10 @@ class IndependentNormal(AbstractApproximation):
         """Itself: nothing is shared."""
         return self
 
+    @property
+    def covariance(self) -> DiagonalCovariance:
+        return _diagonal(self.scales())
+
     def scales(self) -> Params:
         return jax.tree.map(softplus, self.rho)
 
@@ -112,13 +120,13 @@ class IndependentNormal(AbstractApproximation):
         return jax.tree.map(lambda m, s, e: m + s * e, self.mean, self.scales(), normal_like(key, self.mean))
 
     def log_prob(self, params: Params) -> Float[Array, ""]:
-        return _diagonal(self.scales()).log_prob(_difference(params, self.mean))
+        return self.covariance.log_prob(_difference(params, self.mean))
 
     def entropy(self) -> Float[Array, ""]:
         return sum((jnp.sum(jnp.log(s) + 0.5 * _LOG_2PI_E) for s in jax.tree.leaves(self.scales())), jnp.zeros(()))
 
     def posterior(self, model: AbstractModel) -> AbstractPosterior:
-        return Gaussian(model=model, mean=self.mean, covariance=_diagonal(self.scales()))
+        return Gaussian(model=model, mean=self.mean, covariance=self.covariance)
 
 
 # ---- correlated weights

@@ -33,6 +33,7 @@ class AbstractLikelihood(eqx.Module):
     flattens: ClassVar[bool] = False  # whether outputs and targets with several axes (maps, masks) are read as vectors
     is_estimated: ClassVar[bool] = False  # whether the log probability is estimated by draws: `estimate_log_prob`
     is_density: ClassVar[bool] = True  # False where rows have terms that are no log probability of data
+    caveat: ClassVar[str | None] = None  # what a summary must say of it
     may_be_wrong: ClassVar[bool] = False  # whether targets may be wrong, so that `observed` is not `distribution`
     takes_missing: ClassVar[bool] = False  # whether a row without a label (-1) says something
     by_annotators: ClassVar[bool] = False  # whether a target is an answer of each annotator, and `observed` of all
@@ -127,6 +128,18 @@ class AbstractLikelihood(eqx.Module):
 
     def marginal(self, mean: Float[Array, "n k"], covariance: Float[Array, "n k k"], unknowns: Unknowns) -> Any:
         """The distribution of the target given normal outputs with these moments; None if there is no formula."""
+
+    def expected_log_prob(
+        self,
+        mean: Float[Array, "n k"],
+        covariance: Float[Array, "n k k"],
+        y: Num[Array, "n *d"],
+        unknowns: Unknowns,
+    ) -> Float[Array, " n"] | None:
+        """Expected log probability of each target under normal outputs with these moments, or a lower bound of it.
+
+        None if there is no formula: it can then be estimated by draws of the outputs.
+        """
 
     @property
     def has_logits(self) -> bool:

@@ -190,6 +190,10 @@ class Tempered(AbstractLikelihood):
         return self.likelihood.is_density
 
     @property
+    def caveat(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.likelihood.caveat
+
+    @property
     def may_be_wrong(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.likelihood.may_be_wrong
 
@@ -235,6 +239,16 @@ class Tempered(AbstractLikelihood):
 
     def marginal(self, mean: Float[Array, "n k"], covariance: Float[Array, "n k k"], unknowns: Unknowns) -> Any:
         return self.likelihood.marginal(mean, covariance, unknowns)
+
+    def expected_log_prob(
+        self,
+        mean: Float[Array, "n k"],
+        covariance: Float[Array, "n k k"],
+        y: Num[Array, "n *d"],
+        unknowns: Unknowns,
+    ) -> Float[Array, " n"] | None:
+        inner = self.likelihood.expected_log_prob(mean, covariance, y, unknowns)
+        return None if inner is None else inner / self.temperature
 
     def init(self, output_size: int) -> Unknowns:
         return self.likelihood.init(output_size)

@@ -55,6 +55,18 @@ class Bernoulli(AbstractLikelihood):
     def distribution(self, output: Float[Array, "*n k"], unknowns: Unknowns) -> dist.Bernoulli:
         return dist.Bernoulli(output)
 
+    def expected_log_prob(
+        self,
+        mean: Float[Array, "n k"],
+        covariance: Float[Array, "n k k"],
+        y: Num[Array, "n *d"],
+        unknowns: Unknowns,
+    ) -> Float[Array, " n"]:
+        r"""A lower bound, by Jensen's inequality: $E \log(1 + e^f) \le \log(1 + e^{\mu + v / 2})$."""
+        half = 0.5 * jnp.diagonal(covariance, axis1=-2, axis2=-1)
+        y = (y[:, None] if y.ndim == 1 else y).astype(mean.dtype)
+        return jnp.sum(y * mean - jax.nn.softplus(mean + half), axis=-1)
+
     def perturbation(
         self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
     ) -> Float[Array, " n"]:
@@ -104,6 +116,19 @@ class Categorical(AbstractLikelihood):
         picked = jnp.take_along_axis(output, y.astype(jnp.int32)[:, None], axis=-1, mode="promise_in_bounds")
         return picked[:, 0] - jax.nn.logsumexp(output, axis=-1)
 
+    def expected_log_prob(
+        self,
+        mean: Float[Array, "n k"],
+        covariance: Float[Array, "n k k"],
+        y: Num[Array, "n *d"],
+        unknowns: Unknowns,
+    ) -> Float[Array, " n"]:
+        r"""A lower bound, by Jensen's inequality: $E \log\sum_k e^{f_k} \le \log\sum_k e^{\mu_k + v_k / 2}$."""
+        half = 0.5 * jnp.diagonal(covariance, axis1=-2, axis2=-1)
+        return (
+            self.log_prob(mean, y, unknowns) + jax.nn.logsumexp(mean, axis=-1) - jax.nn.logsumexp(mean + half, axis=-1)
+        )
+
     def perturbation(
         self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]
     ) -> Float[Array, " n"]:
@@ -142,6 +167,18 @@ class Poisson(AbstractLikelihood):
         """Log mass, computed from the log rate."""
         y = (y[:, None] if y.ndim == 1 else y).astype(output.dtype)
         return jnp.sum(y * output - jnp.exp(output) - jax.lax.lgamma(y + 1.0), axis=-1)
+
+    def expected_log_prob(
+        self,
+        mean: Float[Array, "n k"],
+        covariance: Float[Array, "n k k"],
+        y: Num[Array, "n *d"],
+        unknowns: Unknowns,
+    ) -> Float[Array, " n"]:
+        r"""Exact: $E\, e^f = e^{\mu + v / 2}$."""
+        half = 0.5 * jnp.diagonal(covariance, axis1=-2, axis2=-1)
+        rise = jax.nn.logsumexp(mean + half, axis=-1) - jax.nn.logsumexp(mean, axis=-1)
+        return self.log_prob(mean, y, unknowns) - rise
 
     def perturbation(
         self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Num
 
 from marginax.files import register
 from marginax.model import distributions as dist
@@ -112,6 +112,20 @@ class Gaussian(AbstractLocationScale):
         if isinstance(self.scale, FromNetwork):
             return None
         return NormalOutputs(mean, covariance, self.location_and_scale(mean, unknowns)[1])
+
+    def expected_log_prob(
+        self,
+        mean: Float[Array, "n k"],
+        covariance: Float[Array, "n k k"],
+        y: Num[Array, "n *d"],
+        unknowns: Unknowns,
+    ) -> Float[Array, " n"] | None:
+        """Exact: at the mean, less half of the variances in units of the noise; none if the network gives the scale."""
+        if isinstance(self.scale, FromNetwork):
+            return None
+        variances = jnp.diagonal(covariance, axis1=-2, axis2=-1)
+        scale = self.location_and_scale(mean, unknowns)[1]
+        return self.log_prob(mean, y, unknowns) - 0.5 * jnp.sum(variances / scale**2, axis=-1)
 
     def perturbation(
         self, output: Float[Array, "n k"], unknowns: Unknowns, noise: Float[Array, "n k"]

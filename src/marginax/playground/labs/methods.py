@@ -23,6 +23,7 @@ _MAKE: dict[str, Make] = {
     "MAP": lambda n, t: _trained(n),
     "MLE": lambda n, t: infer.MLE(num_epochs=n(2000)),
     "Laplace": lambda n, t: infer.Laplace(training=_trained(n)),
+    "VBLL": lambda n, t: infer.VBLL(num_epochs=n(3000), temperature=t),
     "SWAG": lambda n, t: infer.SWAG(batch_size=2, num_snapshots=n(40), training=_trained(n)),
     "DeepEnsemble": lambda n, t: infer.DeepEnsemble(num_members=8, member=_trained(n)),
     "AnchoredEnsemble": lambda n, t: infer.AnchoredEnsemble(num_members=8, num_epochs=n(2000)),
