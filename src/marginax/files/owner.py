@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from marginax.files.disk import plain_path, system_errors
-from marginax.files.error import FileError
+from marginax.files.error import FileError, InUseError
 from marginax.files.handles import opened
 
 try:
@@ -59,7 +59,7 @@ class Owner:
             except OSError as error:
                 if error.errno in _HELD:
                     who = _who(os.pread(self._fd, _MOST_BYTES, 0))
-                    raise FileError(f"{self.path} is in use by {who}: wait for it, or end it") from None
+                    raise InUseError(f"{self.path} is in use by {who}: wait for it, or end it") from None
                 text = f"{self.path} is on a file system without locks: use it from one process only"
                 warnings.warn(text, stacklevel=5)
                 return
@@ -99,7 +99,7 @@ def owned(directory: Path) -> Iterator[Owner]:
     >>> with owned(folder), owned(folder):
     ...     pass
     Traceback (most recent call last):
-    marginax.files.error.FileError: ... is in use by process ... on ... since ...: wait for it, or end it
+    marginax.files.error.InUseError: ... is in use by process ... on ... since ...: wait for it, or end it
     """
     path = plain_path(directory)
     made = not os.path.lexists(path)

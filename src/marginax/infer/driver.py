@@ -92,7 +92,7 @@ class Run:
 
     def stand(self) -> tuple[PyTree, tuple[PyTree, ...]]:
         """States of chains and memories of hooks where the run stands: at its last checkpoint, or at the beginning."""
-        states, memories = self._begin()
+        states, memories = self.begin()
         restored = None if self.directory is None else self._restore(self.directory, (states, memories))
         if restored is None:
             self._check_room(states)
@@ -107,7 +107,7 @@ class Run:
             bar: is told of phases and steps, as `Progress`.
             interrupt: whether to stop is asked of it (`requested`) after every chunk, as of `Interrupt`.
         """
-        states, phases = spread_chains(states, chain_mesh(self._num_spread)), self._phases
+        states, phases = spread_chains(states, chain_mesh(self._num_spread)), self.phases
         while self.phase < len(phases):
             states, memories = self._run_phase(phases[self.phase], states, memories, bar, interrupt)
             if interrupt.requested:
@@ -120,7 +120,7 @@ class Run:
     def _run_phase(
         self, phase: Phase, states: PyTree, memories: tuple[PyTree, ...], bar: Any, interrupt: Any
     ) -> tuple[PyTree, tuple[PyTree, ...]]:
-        fixed = self._fixed(capacity_of(self._phases, self.phase, self.source, states, self.chunk_size))
+        fixed = self._fixed(capacity_of(self.phases, self.phase, self.source, states, self.chunk_size))
         bound_programs(fixed, states)
         bar.phase(phase.name, self.step, phase.num_steps)
         periods = [n for hook in self.hooks if (n := hook.every(phase.name, self.source))]
@@ -134,7 +134,7 @@ class Run:
             states = phase.leave(states, part)
             chunk = on_host(infos, stop - self.step)
             if self._starts_elsewhere(chunk):
-                states, memories = self._begin()
+                states, memories = self.begin()
                 states = spread_chains(states, fixed.mesh)
                 continue
             taken = time.perf_counter() - began
@@ -155,7 +155,7 @@ class Run:
 
     # ---- the start
 
-    def _begin(self) -> tuple[PyTree, tuple[PyTree, ...]]:
+    def begin(self) -> tuple[PyTree, tuple[PyTree, ...]]:
         """States of chains and memories of hooks before the first step."""
         model, source, keys, _ = self._placed()
         first = self.source.batch(0, key=data_key(self.key, 0)) if self.source.on_host else None
@@ -187,7 +187,7 @@ class Run:
 
     def _fixed(self, capacity: int) -> Fixed:
         model, source, keys, mesh = self._placed()
-        program = program_of(self._phases[index_of_program(self._phases, self.phase)])
+        program = program_of(self.phases[index_of_program(self.phases, self.phase)])
         phase = jax.device_put(np.uint32(self.phase))
         return Fixed(model, program, source, keys, phase, capacity, self.method.lockstep, mesh)
 
@@ -202,7 +202,7 @@ class Run:
 
     @property
     def _num_spread(self) -> int:
-        """Chains to spread over devices: some of a larger run stay together, for how many do decides the last digits."""
+        """Chains to spread over devices; some of a larger run stay together: how many do decides the last digits."""
         return self.num_chains if self.num_in_all is None else 1
 
     def _keys(self) -> tuple[Array, PRNGKeyArray]:
@@ -211,7 +211,8 @@ class Run:
         return keys[self.first_chain : self.first_chain + self.num_chains], own
 
     @property
-    def _phases(self) -> tuple[Phase, ...]:
+    def phases(self) -> tuple[Phase, ...]:
+        """What is run, in order."""
         return self.method.phases(self.source.spec.num_examples, self.source.batch_size)
 
     def _batches(self, fixed: Fixed, stop: int) -> Batch | None:
@@ -253,7 +254,7 @@ class Run:
             if period and self.step % period and self.step != phase.num_steps:
                 updated.append(memory)
                 continue
-            phases_left = len(self._phases) - self.phase - 1
+            phases_left = len(self.phases) - self.phase - 1
             event = Event(
                 self.model, phase.name, phases_left, self.step, phase.num_steps, dict(self.seconds), states, chunk
             )
@@ -269,7 +270,7 @@ class Run:
 
     def _check_room(self, states: PyTree) -> None:
         """Raise before anything is computed if the draws will not fit where they go."""
-        kept = [phase for phase in self._phases if phase.keep is not None]
+        kept = [phase for phase in self.phases if phase.keep is not None]
         need = sum(phase.num_kept(phase.num_steps) * phase.num_bytes(states) for phase in kept)
         check_room(need, None if self.directory is None else self.directory.path)
 
@@ -319,7 +320,7 @@ class Run:
             }
             self.directory.save(cursor, (states, memories), sorted(self.changed))
         self.changed, now = set(), time.perf_counter()
-        self.last_saved = (now, now - began)
+        self.last_saved = now, now - began
 
     def _restore(self, directory: RunDirectory, like: PyTree) -> PyTree:
         """Go to the last checkpoint, if there is one; states of chains and hooks there."""
@@ -328,7 +329,7 @@ class Run:
         cursor, restored, files = found
         self.kept = dict(files)
         with naming(directory.path):
-            check_cursor(cursor, self._phases, files, self.num_chains)
+            check_cursor(cursor, self.phases, files, self.num_chains)
         self._set_cursor(cursor)
         return restored
 
@@ -350,7 +351,7 @@ class Run:
 
     def finish(self, states: PyTree, *, finished: bool) -> AbstractPosterior:
         """The posterior, from states at the end and what was kept."""
-        phases = self._phases
+        phases = self.phases
         good = np.array([c for c in range(self.num_chains) if c not in self.bad_chains])
         states = jax.device_put(states, jax.local_devices()[0])
         states = jax.tree.map(lambda leaf: leaf[good], states) if self.bad_chains else states
