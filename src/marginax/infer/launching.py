@@ -33,7 +33,7 @@ from marginax.posterior import AbstractPosterior
 CHAINS_PER_TASK = "chains_per_task"  # in a setup
 PATIENCE = 600.0
 _STOP = "stop"
-_OUTCOME = {"finished": bool, "bad_chains": dict[str, str]}
+_OUTCOME = {"finished": bool, "steps": int, "bad_chains": dict[str, str]}
 _SECONDS_BETWEEN_LOOKS = 0.5
 
 Told = Callable[["Task", int], None]
@@ -114,7 +114,7 @@ class Serial(AbstractLauncher):
 
 
 def run_task(
-    task: Task, told: Callable[[int], None] = lambda steps: None, interrupt: Any = None, patience: float = PATIENCE
+    task: Task, told: Callable[[int], None] = lambda steps: None, interrupt: Any = None, patience: float | int = PATIENCE
 ) -> dict[str, Any]:
     """Run chains to their end, from where they stand.
 
@@ -125,7 +125,7 @@ def run_task(
         patience: seconds to wait for an owner that makes no progress.
 
     Returns:
-        Whether they are at the end, and which became NaN if all did.
+        Whether they are at the end, the steps that are done, and which became NaN if all did.
     """
     check_process()
     whole = RunDirectory(Path(task.directory))
@@ -137,14 +137,15 @@ def run_task(
     part = part_of(restored(whole, None, None, None), task)
     with _owned_when_free(part.directory, task, stop, patience) as is_ours:
         if not is_ours:
-            return {"finished": False, "bad_chains": {}}
+            return {"finished": False, "steps": 0, "bad_chains": {}}
         part.directory.create({"first": task.first, "stop": task.stop}, inputs={"run": task.setup})
         states, memories = part.stand()
         try:
             part.advance(states, memories, _Teller(told, part), stop)
+            ended, bad = part.phase == len(part.phases), {}
         except FloatingPointError:  # all of its chains: the others go on
-            return {"finished": True, "bad_chains": {str(c + task.first): text for c, text in part.bad_chains.items()}}
-        return {"finished": part.phase == len(part.phases), "bad_chains": {}}
+            ended, bad = True, {str(chain + task.first): text for chain, text in part.bad_chains.items()}
+        return {"finished": ended, "steps": sum(part.num_steps.values()), "bad_chains": bad}
 
 
 def part_of(run: Run, task: Task) -> Run:
@@ -169,7 +170,7 @@ def part_of(run: Run, task: Task) -> Run:
 
 
 @contextlib.contextmanager
-def _owned_when_free(files: RunDirectory, task: Task, stop: "_Stop", patience: float) -> Iterator[bool]:
+def _owned_when_free(files: RunDirectory, task: Task, stop: "_Stop", patience: float | int) -> Iterator[bool]:
     """Own the directory of a task, after another one that does it has ended; not if asked to stop before."""
     stack, seen, since = contextlib.ExitStack(), task.progress(), time.monotonic()
     while not stop.requested:
@@ -255,9 +256,11 @@ def run_tasks(run: Run, launcher: AbstractLauncher, progress: bool | None) -> Ab
         for first in range(0, run.num_chains, size)
     ]
     with Progress(progress) as bar, Interrupt(checkpoints=True) as interrupt:
-        outcomes = launcher.run(tasks, _Counter(bar, run, tasks).told, interrupt)
-        for outcome in outcomes.values():
+        counter = _Counter(bar, run, tasks)
+        outcomes = launcher.run(tasks, counter.told, interrupt)
+        for task, outcome in outcomes.items():
             check_document(outcome, _OUTCOME, "the outcome of a task")
+            counter.told(task, outcome["steps"])
     finished = all(task in outcomes and outcomes[task]["finished"] for task in tasks)
     bad = {int(chain): text for outcome in outcomes.values() for chain, text in outcome["bad_chains"].items()}
     return joined(run, [part_of(run, task) for task in tasks], bad, finished=finished)

@@ -7,7 +7,7 @@ from marginax._machine import available_memory
 from marginax.files import FileError
 
 
-def check_room(need: float, directory: Path | None) -> None:
+def check_room(need: int | float, directory: Path | None) -> None:
     """Raise if so many bytes are not free in the directory, or in memory where there is none."""
     if directory is None:
         error, free, where = MemoryError, available_memory(), "of memory"
