@@ -1,10 +1,8 @@
-"""Chains as tasks, run here one after another: the same draws as in one run, and nothing that depends on the cutting."""
+"""Chains as tasks, run here one after another: the same draws as in one run."""
 
 import os
-import shutil
 import signal
 import threading
-from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -20,11 +18,11 @@ from marginax.infer.launching import Serial, Task, run_task
 TRAINING = MAP(num_epochs=5, batch_size=16)
 METHODS = {
     "nuts": NUTS(num_warmup=20, num_samples=10, max_tree_depth=4),
-    "sghmc": SGHMC(num_warmup=20, num_samples=20, batch_size=16, training=TRAINING),
+    "sghmc": SGHMC(num_warmup=20, num_samples=20, thin=1, batch_size=16, training=TRAINING),
     "map": MAP(num_epochs=10, batch_size=16),
     "vi": VI(num_epochs=10, batch_size=16),
 }
-WALK = MALA(num_warmup=20, num_samples=20)
+WALK = MALA(num_warmup=20, num_samples=20, thin=1)
 
 
 def small():
@@ -35,7 +33,7 @@ def small():
 
 def fit(directory=None, launcher=None, method=WALK, **options):
     model, data = small()
-    options = {"num_chains": 4, "chunk_size": 5, "key": 0, "progress": False} | options
+    options = {"num_chains": 4, "chunk_size": 10, "key": 0, "progress": False} | options
     return mx.fit(model, data, method, directory=directory, launcher=launcher, **options)
 
 
@@ -108,12 +106,12 @@ class Pressing(Serial):
 
 def test_ctrl_c_keeps_what_chains_have_drawn_and_resume_goes_on(tmp_path, whole):
     with pytest.warns(RuntimeWarning, match="chain [23] had drawn nothing yet and was left out"):
-        found = fit(tmp_path / "run", Pressing("chain-1", 30))
+        found = fit(tmp_path / "run", Pressing("chain-1", 28))
     assert not found.record.finished
     assert found.record.dropped_chains == (2, 3)
     for u, v in zip(jax.tree.leaves(found.params), jax.tree.leaves(whole.params), strict=True):
-        np.testing.assert_array_equal(u, v[:2, :10])
-    assert "chains had done 10 to 20 steps of 'sample': the fewest are here" in found.record.warnings
+        np.testing.assert_array_equal(u, v[:2, :8])
+    assert "chains had done 8 to 20 steps of 'sample': the fewest are here" in found.record.warnings
     assert_same(mx.resume(tmp_path / "run", progress=False), whole)
     assert_same(mx.resume(tmp_path / "run"), whole)
 
@@ -126,7 +124,7 @@ def test_ctrl_c_before_the_first_draw_says_that_there_is_nothing_yet(tmp_path, w
 
 def test_what_is_left_of_an_owner_that_died_stands_in_nobodys_way(tmp_path, whole):
     with pytest.warns(RuntimeWarning, match="left out"):
-        fit(tmp_path / "run", Pressing("chain-1", 30))
+        fit(tmp_path / "run", Pressing("chain-1", 28))
     (tmp_path / "run" / "fits" / "chain-1" / ".lock").write_text('{"process": 1, "host": "elsewhere", "since": "1970"}')
     assert_same(mx.resume(tmp_path / "run", progress=False), whole)
 
@@ -175,17 +173,51 @@ def test_who_comes_second_waits_no_longer_than_its_patience(tmp_path, monkeypatc
 # ---- chains that go wrong
 
 
-def test_a_bad_chain_is_named_and_the_others_are_what_they_were(tmp_path, whole):
+def test_a_bad_chain_is_named_and_the_others_are_what_they_were(tmp_path):
     model, data = small()
-    start = model.init(mx.data.FullBatch(data))
-    del start
-    stack = [mx.nets.MLP(2, (4,), 1, key=k) for k in range(3)]
-    bad = [*stack[:2], jax.tree.map(lambda leaf: leaf * jnp.nan if eqx.is_array(leaf) else leaf, stack[2])]
-    posteriors = []
-    for number, nets in enumerate((stack, bad)):
-        arrays = jax.tree.map(lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0], *nets)
-        posteriors.append((number, arrays))
-    assert posteriors
+    starts = mx.posterior.Draws(
+        model=model, params=jax.tree.map(lambda a: np.zeros((3, 1, *a.shape)), model.initial(1))
+    )
+    fine = mx.fit(model, data, WALK, key=0, init=starts, num_chains=3, directory=tmp_path / "fine", launcher=Serial())
+    jax.tree.leaves(starts.params)[0][1] = np.nan
+    with pytest.warns(RuntimeWarning, match="chain 1 became NaN in phase 'warmup'"):
+        found = mx.fit(model, data, WALK, key=0, init=starts, num_chains=3, directory=tmp_path / "1", launcher=Serial())
+    assert found.record.dropped_chains == (1,)
+    for u, v in zip(jax.tree.leaves(found.params), jax.tree.leaves(fine.params), strict=True):
+        np.testing.assert_array_equal(u, v[jnp.array([0, 2])])
+    with pytest.warns(RuntimeWarning, match="chain 1 became NaN"):
+        pair = mx.fit(model, data, WALK, key=0, init=starts, num_chains=3, directory=tmp_path / "2", launcher=Serial(2))
+    assert pair.record.dropped_chains == (1,)
+
+
+def test_if_all_chains_are_bad_that_is_an_error(tmp_path):
+    model, data = small()
+    starts = mx.posterior.Draws(
+        model=model, params=jax.tree.map(lambda a: np.full((2, 1, *a.shape), np.nan), model.initial(1))
+    )
+    with (
+        pytest.raises(FloatingPointError, match="all 2 chains became NaN: chain 0 became NaN in phase"),
+        pytest.warns(),
+    ):
+        mx.fit(model, data, WALK, key=0, init=starts, num_chains=2, directory=tmp_path, launcher=Serial())
+
+
+def positive(w):
+    """Independent gamma variables, whose density is NaN on the other side of zero."""
+    return jnp.sum(jnp.log(w) - w)
+
+
+mx.register_function("tests/launch/positive", positive)
+
+
+def test_starts_without_a_density_are_drawn_again_as_in_one_run(tmp_path):
+    density, method = mx.Density(positive, jnp.ones(2)), NUTS(num_warmup=20, num_samples=10)
+    wanted = mx.fit(density, None, method, key=0, num_chains=6)
+    found = mx.fit(density, None, method, key=0, num_chains=6, directory=tmp_path / "run", launcher=Serial(2))
+    moved = [text for text in wanted.record.warnings if "began elsewhere" in text]
+    assert moved
+    assert moved == [text for text in found.record.warnings if "began elsewhere" in text]
+    assert_same(found, wanted)
 
 
 # ---- refused
@@ -217,11 +249,8 @@ def test_a_network_that_tasks_cannot_read_is_refused(tmp_path):
 
 
 def test_a_run_of_one_process_is_not_resumed_by_tasks(tmp_path):
-    model, data = small()
-    RunDirectory(tmp_path / "run")
-    with pytest.raises(FloatingPointError):
-        mx.fit(model, data, MAP(num_epochs=2, optimiser=mx.infer.SGD(1e30)), key=0, directory=tmp_path / "run")
-    with pytest.raises(ValueError, match="launcher must be left out: .* was begun without one"):
+    RunDirectory(tmp_path / "run").create({"num_chains": 1, "chunk_size": None})
+    with pytest.raises(ValueError, match=r"launcher must be left out: .* was begun without one"):
         mx.resume(tmp_path / "run", launcher=Serial())
 
 
@@ -234,11 +263,19 @@ def test_a_task_says_when_the_storage_is_not_shared(tmp_path):
         run_task(Task(str(tmp_path / "other"), task.setup, 0, 1))
 
 
-def test_tasks_are_checked_against_the_setup_they_were_begun_with(tmp_path):
-    task = begun(tmp_path / "run")[0]
-    run_task(task)
-    begun(tmp_path / "second")
-    shutil.rmtree(tmp_path / "second" / "fits", ignore_errors=True)
-    fit_of_other = Path(task.directory) / "fits"
-    shutil.copytree(fit_of_other, tmp_path / "second" / "fits")
-    assert mx.resume(tmp_path / "second", progress=False).record.finished  # the same setup, wherever it lies
+def test_methods_of_a_comparison_are_launched(tmp_path):
+    model, data = small()
+    options = {"test": data, "key": 0, "directory": tmp_path / "run", "launcher": Serial(2)}
+    found = mx.evaluate.compare(model, data, {"mala": WALK}, **options)
+    assert found["mala"].failure is None
+    assert (tmp_path / "run" / "fits" / "mala" / "fits" / "chains-2-3").exists()
+    assert_same(found.posteriors["mala"], mx.fit(model, data, WALK, key=0, num_chains=4))
+    with pytest.raises(ValueError, match="seconds must be left out with a launcher"):
+        mx.evaluate.compare(model, data, {"mala": WALK}, seconds=1.0, **options)
+
+
+def test_a_run_may_be_moved(tmp_path, whole):
+    with pytest.warns(RuntimeWarning, match="left out"):
+        fit(tmp_path / "run", Pressing("chain-1", 28))
+    (tmp_path / "run").rename(tmp_path / "moved")
+    assert_same(mx.resume(tmp_path / "moved", progress=False), whole)

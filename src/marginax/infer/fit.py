@@ -200,11 +200,12 @@ def resume(
         if files.finished:  # meanwhile
             return _finished(files, model)
         alone = model is None and data is None and hooks is None  # what goes wrong is then in the files
+        with well_formed(directory):
+            size = chains_per_task(files)
+        if size is None and launcher is not None:
+            raise ValueError(f"launcher must be left out: {files.path} was begun without one, in one process")
         with well_formed(directory) if alone else contextlib.nullcontext():
             run = restored(files, model, data, hooks)
-            size = chains_per_task(files)
-            if size is None and launcher is not None:
-                raise ValueError(f"launcher must be left out: {files.path} was begun without one, in one process")
             return run.execute(progress) if size is None else run_tasks(run, launcher or Serial(), progress)
 
 

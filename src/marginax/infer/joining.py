@@ -30,6 +30,8 @@ def joined(run: Run, parts: Sequence[Run], bad: Mapping[int, str], *, finished: 
     """
     states = [part.stand()[0] if part.directory.exists else part.begin()[0] for part in parts]
     used = _used(parts, bad, finished)
+    if len(bad) == run.num_chains:
+        raise FloatingPointError(f"all {run.num_chains} chains became NaN: {'; '.join(bad.values())}")
     if not used:
         raise KeyboardInterrupt("interrupted before the first checkpoint: there is no posterior yet")
     _set_where_it_stands(run, parts, used, bad)
@@ -79,8 +81,6 @@ def _set_where_it_stands(run: Run, parts: Sequence[Run], used: Sequence[Run], ba
     run.bad_chains = dict(sorted(texts.items()))
     for text in run.bad_chains.values():
         warnings.warn(text, RuntimeWarning, stacklevel=6)
-    if len(run.bad_chains) == run.num_chains:
-        raise FloatingPointError(f"all {run.num_chains} chains were left out: {'; '.join(run.bad_chains.values())}")
 
 
 def _join(run: Run, parts: Sequence[Run], name: str, used: Sequence[Run], count: int) -> None:

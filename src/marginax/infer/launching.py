@@ -114,7 +114,10 @@ class Serial(AbstractLauncher):
 
 
 def run_task(
-    task: Task, told: Callable[[int], None] = lambda steps: None, interrupt: Any = None, patience: float | int = PATIENCE
+    task: Task,
+    told: Callable[[int], None] = lambda steps: None,
+    interrupt: Any = None,
+    patience: float | int = PATIENCE,
 ) -> dict[str, Any]:
     """Run chains to their end, from where they stand.
 
