@@ -10,7 +10,7 @@ import time
 import numpy as np
 import psutil
 import pytest
-from tests.launch.test_tasks import METHODS, assert_same, fit
+from tests.launch.test_tasks import LONG, METHODS, assert_same, fit
 
 import marginax as mx
 from marginax.files import FileError
@@ -141,8 +141,7 @@ def test_one_worker_gives_the_draws_of_two(tmp_path, whole, processes):
 
 @pytest.mark.slow
 def test_workers_that_are_killed_leave_no_trace(tmp_path, processes):
-    long = mx.infer.MALA(num_warmup=20, num_samples=300, thin=1)
-    wanted = fit(method=long, directory=tmp_path / "wanted", launcher=Serial(2))
+    wanted = fit(method=LONG, directory=tmp_path / "wanted", launcher=Serial(2))
     killed = []
 
     def kill():
@@ -158,7 +157,7 @@ def test_workers_that_are_killed_leave_no_trace(tmp_path, processes):
 
     killer = threading.Thread(target=kill)
     killer.start()
-    found = fit(method=long, directory=tmp_path / "run", launcher=Dask(processes, chains_per_task=2))
+    found = fit(method=LONG, directory=tmp_path / "run", launcher=Dask(processes, chains_per_task=2))
     killer.join()
     assert len(set(killed)) >= 1
     assert_same(found, wanted)

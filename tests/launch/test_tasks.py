@@ -23,6 +23,7 @@ METHODS = {
     "vi": VI(num_epochs=10, batch_size=16),
 }
 WALK = MALA(num_warmup=20, num_samples=20, thin=1)
+LONG = MALA(num_warmup=20, num_samples=300, thin=1)  # some seconds, for who is to be killed
 
 
 def small():

@@ -146,6 +146,9 @@ def fit(
     if directory is None:
         return run.execute(progress)
     run.directory = RunDirectory(Path(directory), num_checkpoints=num_checkpoints)
+    if launcher is not None and not launcher.leads:
+        launcher.follow(run.directory, resumed=False)
+        return _finished(run.directory, model)
     with run.directory.owned():
         run.directory.create(
             {
@@ -194,6 +197,8 @@ def resume(
     check_process()
     files = RunDirectory(Path(directory))
     files.check_begun()
+    if launcher is not None and not launcher.leads and not files.finished:
+        launcher.follow(files, resumed=True)
     if files.finished:
         return _finished(files, model)
     with files.owned():

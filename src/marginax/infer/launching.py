@@ -80,6 +80,15 @@ class AbstractLauncher(abc.ABC):
         """How many chains share a program; it decides the last digits, and nothing else does."""
         return 1
 
+    @property
+    def leads(self) -> bool:
+        """Whether this process sets up the run and joins what tasks leave; if not, it follows one that does."""
+        return True
+
+    def follow(self, files: RunDirectory, *, resumed: bool) -> None:
+        """Do this process's share of the run that another one leads, until its result is there."""
+        raise NotImplementedError
+
     @abc.abstractmethod
     def run(self, tasks: Sequence[Task], told: Told, interrupt: Interrupt) -> dict[Task, dict[str, Any]]:
         """Have `run_task` done for each; its outcomes, without those that were given up when it was interrupted.
@@ -251,13 +260,8 @@ def ask_to_stop(directory: Path) -> None:
 def run_tasks(run: Run, launcher: AbstractLauncher, progress: bool | None) -> AbstractPosterior:
     """Have all chains run as tasks, and join what they leave."""
     assert run.directory is not None
-    files, size = run.directory, chains_per_task(run.directory) or 1
-    files.at(_STOP).unlink(missing_ok=True)
-    setup = files.identity
-    tasks = [
-        Task(os.fspath(files.path), setup, first, min(first + size, run.num_chains))
-        for first in range(0, run.num_chains, size)
-    ]
+    run.directory.at(_STOP).unlink(missing_ok=True)
+    tasks = tasks_of(run.directory)
     with Progress(progress) as bar, Interrupt(checkpoints=True) as interrupt:
         counter = _Counter(bar, run, tasks)
         outcomes = launcher.run(tasks, counter.told, interrupt)
@@ -267,6 +271,19 @@ def run_tasks(run: Run, launcher: AbstractLauncher, progress: bool | None) -> Ab
     finished = all(task in outcomes and outcomes[task]["finished"] for task in tasks)
     bad = {int(chain): text for outcome in outcomes.values() for chain, text in outcome["bad_chains"].items()}
     return joined(run, [part_of(run, task) for task in tasks], bad, finished=finished)
+
+
+def tasks_of(files: RunDirectory) -> list[Task]:
+    """Of a run that is set up."""
+    num_chains, size = files.read().get("num_chains", of=int), chains_per_task(files) or 1
+    check_count("num_chains", num_chains)
+    path, setup = os.fspath(files.path), files.identity
+    return [Task(path, setup, first, min(first + size, num_chains)) for first in range(0, num_chains, size)]
+
+
+def asked_to_stop(files: RunDirectory) -> bool:
+    """Whether tasks are to end."""
+    return files.at(_STOP).exists()
 
 
 class _Counter:

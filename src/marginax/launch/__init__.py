@@ -14,5 +14,6 @@
 
 from marginax.infer.launching import AbstractLauncher, Serial
 from marginax.launch.elastic import Dask
+from marginax.launch.hosts import Hosts, initialize
 
-__all__ = ["AbstractLauncher", "Dask", "Serial"]
+__all__ = ["AbstractLauncher", "Dask", "Hosts", "Serial", "initialize"]
