@@ -187,6 +187,41 @@ def test_the_users_process_may_be_killed(tmp_path, whole, processes):
     assert_same(mx.resume(path, launcher=Dask(processes), progress=False), whole)
 
 
+CLUSTER = """
+import sys, time
+from marginax.launch import Dask
+if __name__ == "__main__":
+    with Dask.local(1) as launcher:
+        open(sys.argv[1], "w").write(launcher.cluster.scheduler_address)
+        time.sleep(300)
+"""
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_lost_is_an_error_and_the_run_goes_on_without_it(tmp_path):
+    said, script = tmp_path / "address", tmp_path / "cluster.py"
+    script.write_text(CLUSTER)
+
+    def kill():
+        while not list((tmp_path / "run").rglob("checkpoint-*")):
+            time.sleep(0.02)
+        cluster.kill()
+
+    with subprocess.Popen([sys.executable, str(script), str(said)], stderr=subprocess.DEVNULL) as cluster:
+        try:
+            while not (said.exists() and said.read_text()):
+                assert cluster.poll() is None
+                time.sleep(0.05)
+            threading.Thread(target=kill).start()
+            began = time.monotonic()
+            with pytest.raises(ConnectionError, match=r"the scheduler of Dask is lost: go on with mx.resume\('"):
+                fit(tmp_path / "run", Dask(said.read_text(), patience=30), LONG)
+            assert time.monotonic() - began < 90
+        finally:
+            cluster.kill()
+    assert_same(mx.resume(tmp_path / "run", progress=False), fit(tmp_path / "here", Serial(), LONG))
+
+
 def test_arrays_are_compared_bit_for_bit(whole):
     """The comparison above can fail."""
     other = [np.array(leaf) for leaf in mx_leaves(whole)]
@@ -199,3 +234,13 @@ def mx_leaves(posterior):
     import jax
 
     return [np.asarray(leaf) for leaf in jax.tree.leaves(posterior.params)]
+
+
+@pytest.mark.slow
+def test_attacks_at_random_times_leave_no_trace():
+    from tests.launch.faults import cases
+
+    found = list(cases(6, seed=2))
+    print(*found, sep="\n")
+    assert [outcome for _, _, outcome, _ in found] == ["same"] * 6
+    assert sum("SIG" in text or "once more" in text for *_, done in found for text in done) >= 4
