@@ -28,7 +28,8 @@ def joined(run: Run, parts: Sequence[Run], bad: Mapping[int, str], *, finished: 
         finished: whether all parts are at their end. If not, those that have drawn nothing are left out, and of the
             others comes what the shortest has drawn.
     """
-    states = [part.stand()[0] if part.directory.exists else part.begin()[0] for part in parts]
+    files = [part.directory for part in parts if part.directory is not None]
+    states = [part.stand()[0] if own.exists else part.begin()[0] for part, own in zip(parts, files, strict=True)]
     used = _used(parts, bad, finished)
     if len(bad) == run.num_chains:
         raise FloatingPointError(f"all {run.num_chains} chains became NaN: {'; '.join(bad.values())}")
@@ -40,8 +41,8 @@ def joined(run: Run, parts: Sequence[Run], bad: Mapping[int, str], *, finished: 
             _join(run, parts, name, used, count)
     posterior = run.finish(jax.tree.map(_concatenated, *states), finished=finished)
     if finished:
-        for part in parts:
-            part.directory.forget()
+        for own in files:
+            own.forget()
     return posterior
 
 
@@ -89,7 +90,7 @@ def _join(run: Run, parts: Sequence[Run], name: str, used: Sequence[Run], count:
     model = arrays[used[0].first_chain]
     like = {n: jax.ShapeDtypeStruct((run.num_chains, count, *v.shape[2:]), v.dtype) for n, v in model.items()}
     into: GrowingArrays | GrowingFile = GrowingArrays(like)
-    if name.startswith("draws-"):
+    if name.startswith("draws-") and run.directory is not None:
         into = run.directory.grow(name, like)
     size = sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in like.values())
     step = max(1, count * _BLOCK // max(1, size))

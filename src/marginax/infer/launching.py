@@ -147,6 +147,7 @@ def run_task(
         raise FileError(f"{task.directory} has the setup of another run here: it must be on storage that all share")
     stop = _Stop(whole.at(_STOP), interrupt)
     part = part_of(restored(whole, None, None, None), task)
+    assert part.directory is not None
     with _owned_when_free(part.directory, task, stop, patience) as is_ours:
         if not is_ours:
             return {"finished": False, "steps": 0, "bad_chains": {}}
