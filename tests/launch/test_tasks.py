@@ -57,7 +57,9 @@ def whole(tmp_path_factory):
     return fit(tmp_path_factory.mktemp("whole") / "run", Serial())
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in ("sghmc", "vi"))) for name in METHODS]
+)
 def test_two_tasks_of_two_chains_are_the_four_chains_of_one_run(tmp_path, name):
     wanted = fit(method=METHODS[name])
     found = fit(tmp_path / "run", Serial(2), METHODS[name])
