@@ -243,4 +243,4 @@ def test_attacks_at_random_times_leave_no_trace():
     found = list(cases(6, seed=2))
     print(*found, sep="\n")
     assert [outcome for _, _, outcome, _ in found] == ["same"] * 6
-    assert sum("SIG" in text or "once more" in text for *_, done in found for text in done) >= 4
+    assert sum("after the end" not in text for *_, done in found for text in done) >= 3
