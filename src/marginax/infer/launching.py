@@ -261,6 +261,8 @@ def ask_to_stop(directory: Path) -> None:
 def run_tasks(run: Run, launcher: AbstractLauncher, progress: bool | None) -> AbstractPosterior:
     """Have all chains run as tasks, and join what they leave."""
     assert run.directory is not None
+    if any(leaf.shape[:1] != (run.num_chains,) for leaf in jax.tree.leaves(run.start)):  # only a forger writes it
+        raise FileError(f"{run.directory.path} has other starts than those of {run.num_chains} chains")
     run.directory.at(_STOP).unlink(missing_ok=True)
     tasks = tasks_of(run.directory)
     with Progress(progress) as bar, Interrupt(checkpoints=True) as interrupt:
