@@ -12,7 +12,7 @@ from marginax.files import register, register_function, register_on_demand
 from marginax.model import All, Density, GaussianProcess, LastLayer, Model, Paths, Program, likelihoods
 
 if TYPE_CHECKING:
-    from marginax import curvature, infer, latent, meta, posterior, predict, priors, self_supervised
+    from marginax import curvature, infer, latent, launch, meta, posterior, predict, priors, self_supervised
     from marginax.infer import LargestVariance, fit, resume, use_cores
     from marginax.posterior import augment, load
     from marginax.self_supervised import SelfSupervised
@@ -29,6 +29,7 @@ _ON_DEMAND = (
     "evaluate",
     "infer",
     "latent",
+    "launch",
     "meta",
     "plot",
     "posterior",
@@ -88,6 +89,7 @@ __all__ = [
     "fit",
     "infer",
     "latent",
+    "launch",
     "likelihoods",
     "load",
     "meta",

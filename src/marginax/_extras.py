@@ -6,6 +6,7 @@ from typing import Any
 
 EXTRAS = {
     "arviz": "plot",
+    "distributed": "launch",
     "filelock": "tables",
     "matplotlib": "plot",
     "numpyro": "programs",

@@ -48,3 +48,12 @@ def test_an_owner_notices_that_the_directory_was_replaced(tmp_path):
         (tmp_path / "run").mkdir()
         with pytest.raises(FileError, match="was removed or replaced while it was in use"):
             owner.check()
+
+
+def test_an_owner_notices_that_another_machine_has_taken_the_directory(tmp_path):
+    """As on a network file system that locks for each machine alone."""
+    with owned(tmp_path) as owner:
+        owner.check()
+        (tmp_path / LOCK).write_text('{"process": 7, "host": "elsewhere", "since": "now"}')
+        with pytest.raises(FileError, match="was taken by process 7 on elsewhere since now while it was in use"):
+            owner.check()

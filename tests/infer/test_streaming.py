@@ -19,7 +19,7 @@ import safetensors.numpy
 
 import marginax as mx
 from marginax.files import FileError, read_bundle, register
-from marginax.infer import AbstractHook, AbstractMethod, Phase, Verdict, driver
+from marginax.infer import AbstractHook, AbstractMethod, Phase, Verdict, room
 from marginax.posterior import Draws
 
 
@@ -178,7 +178,7 @@ def test_a_dropped_chain_leaves_no_gap_in_the_mapped_draws(tmp_path):
 
 
 def test_draws_that_do_not_fit_are_refused_before_they_are_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(driver, "available_memory", lambda: 1000)
+    monkeypatch.setattr(room, "available_memory", lambda: 1000)
     with pytest.raises(MemoryError, match=r"GiB of memory are free: pass directory=.*thin="):
         fit()
     usage = shutil.disk_usage(tmp_path)
@@ -388,8 +388,8 @@ import os, sys, threading, time
 sys.path.insert(0, {folder!r})
 import test_streaming as streaming
 import jax
-from marginax.infer import driver
-driver._MOST_BYTES = {most_bytes}
+from marginax.infer import chunk, driver
+chunk._MOST_BYTES = {most_bytes}
 
 def anonymous():  # bytes of this process that no file stands behind
     with open("/proc/self/status") as file:

@@ -12,6 +12,7 @@ from marginax.cli.about import demo, doctor, methods, version
 from marginax.cli.clustering import cluster
 from marginax.cli.comparing import compare
 from marginax.cli.fitting import fit, resume
+from marginax.cli.launching import launch
 from marginax.cli.playing import playground
 from marginax.cli.reproducing import reproduce
 from marginax.cli.using import evaluate, predict, report
@@ -32,6 +33,7 @@ COMMANDS = (
     resume,
     demo,
     playground,
+    launch,
     reproduce,
     methods,
     doctor,

@@ -20,6 +20,7 @@ from marginax.files import FileError, RunDirectory, register
 from marginax.files.disk import well_formed
 from marginax.infer import AbstractMethod, TimeLimit, fit, resume
 from marginax.infer.catalogue import as_method
+from marginax.infer.launching import AbstractLauncher, check_launched
 from marginax.model import Model
 from marginax.posterior import AbstractPosterior, describe, load
 
@@ -166,6 +167,7 @@ def compare(
     directory: PathLike | None = None,
     progress: bool | None = None,
     callback: Callable[[str], None] | None = None,
+    launcher: AbstractLauncher | None = None,
 ) -> Comparison:
     """Fit every method to the same data, from the same seed, in the same time; judge all by the same test data.
 
@@ -185,6 +187,7 @@ def compare(
         directory: where to keep it: the same call goes on with what is not done yet, and `load_comparison` reads it.
         progress: show progress bars; by default at a terminal and in a notebook.
         callback: called with the name of each method before it starts.
+        launcher: run the chains of each method as tasks elsewhere, as in `mx.fit`; `seconds` is then left out.
 
     >>> import marginax as mx
     >>> x = np.linspace(-1, 1, 40)[:, None]
@@ -202,6 +205,10 @@ def compare(
         raise ValueError(f"seconds must be > 0 or None, got {seconds}")
     if ood_score is not None and x_ood is None:
         raise ValueError(f"x_ood must be inputs from elsewhere where ood_score is given, got None with {ood_score!r}")
+    if launcher is not None:
+        check_launched(launcher, directory, ())
+        if seconds is not None:
+            raise ValueError(f"seconds must be left out with a launcher, whose tasks know no clock, got {seconds:g}")
     key = as_key(key)
     judged = as_arrays(test, name="test")
     data = data if isinstance(data, AbstractSource) else as_arrays(data)
@@ -221,7 +228,7 @@ def compare(
                 callback(name)
             try:
                 with Costs() as costs:
-                    posterior = _fitted(model, data, method, key, seconds, name, files, progress)
+                    posterior = _fitted(model, data, method, key, seconds, name, files, progress, launcher)
                 if not posterior.record.finished:
                     break
                 rows[name] = _judged(posterior, costs, judged, x_ood, ood_score, num_samples)
@@ -299,13 +306,15 @@ def _fitted(
     name: str,
     files: RunDirectory | None,
     progress: bool | None,
+    launcher: AbstractLauncher | None,
 ) -> AbstractPosterior:
     hooks = [] if seconds is None else [TimeLimit(float(seconds))]
     run = None if files is None else files.run(name)
     if run is not None and run.begun:
-        return resume(run.path, model=model, progress=progress)
+        return resume(run.path, model=model, progress=progress, launcher=launcher)
     directory = None if run is None else run.path
-    return fit(model, data, method, key=key, hooks=hooks, directory=directory, progress=progress)
+    options = {"hooks": hooks, "directory": directory, "progress": progress, "launcher": launcher}
+    return fit(model, data, method, key=key, **options)
 
 
 def _judged(

@@ -5,7 +5,7 @@ the registry; nothing is unpickled, and nothing is imported by a name found in a
 resumed: bundles, growing files and the result.
 """
 
-from marginax.files.error import FileError
+from marginax.files.error import FileError, InUseError
 from marginax.files.growing import GrowingArrays, GrowingFile
 from marginax.files.parts import Parts
 from marginax.files.registry import register, register_function, register_on_demand
@@ -18,6 +18,7 @@ __all__ = [
     "FileError",
     "GrowingArrays",
     "GrowingFile",
+    "InUseError",
     "Parts",
     "RunDirectory",
     "decode",

@@ -1,6 +1,6 @@
-"""The one error of this package."""
+"""The error of this package, and the one of its kinds that a caller may want to wait for."""
 
-__all__ = ["FileError"]
+__all__ = ["FileError", "InUseError"]
 
 
 class FileError(ValueError):
@@ -17,3 +17,7 @@ class FileError(ValueError):
         ...     print(error)
         no/such/run: no such file or directory
     """
+
+
+class InUseError(FileError):
+    """A directory that another process, or thread, writes in; the message names it."""

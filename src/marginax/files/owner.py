@@ -11,8 +11,8 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from marginax.files.disk import plain_path, system_errors
-from marginax.files.error import FileError
+from marginax.files.disk import open_regular, plain_path, system_errors
+from marginax.files.error import FileError, InUseError
 from marginax.files.handles import opened
 
 try:
@@ -38,13 +38,22 @@ class Owner:
         self.path = path
         self._fd: int | None = None  # set as soon as it is open: whatever interrupts us, `release` closes it
         self._is_ours = False
+        self._text = b""  # what we wrote into it
 
     def check(self) -> None:
-        """Raise if the directory was removed or replaced meanwhile: another process may own what is there now."""
+        """Raise if the directory was removed or replaced meanwhile: another process may own what is there now.
+
+        Some network file systems lock for each machine alone. Who comes second there writes its name over ours.
+        """
         if self._is_ours and not self._is_there():
             raise FileError(
                 f"{self.path} was removed or replaced while it was in use, nothing more is written there: "
                 "begin again in another directory"
+            )
+        if self._is_ours and self._text and (found := self._written()) not in (None, self._text):
+            raise FileError(
+                f"{self.path} was taken by {_who(found)} while it was in use, nothing more is written there: its file "
+                "system does not share locks among machines"
             )
 
     def acquire(self) -> None:
@@ -59,7 +68,7 @@ class Owner:
             except OSError as error:
                 if error.errno in _HELD:
                     who = _who(os.pread(self._fd, _MOST_BYTES, 0))
-                    raise FileError(f"{self.path} is in use by {who}: wait for it, or end it") from None
+                    raise InUseError(f"{self.path} is in use by {who}: wait for it, or end it") from None
                 text = f"{self.path} is on a file system without locks: use it from one process only"
                 warnings.warn(text, stacklevel=5)
                 return
@@ -72,6 +81,7 @@ class Owner:
             descriptor = -1 if self._fd is None else self._fd
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, text, 0)
+            self._text = text
 
     def release(self) -> None:
         """Let go, and take the lock's file away if it is ours."""
@@ -81,7 +91,15 @@ class Owner:
         finally:
             if self._fd is not None:
                 os.close(self._fd)
-            self._fd, self._is_ours = None, False
+            self._fd, self._is_ours, self._text = None, False, b""
+
+    def _written(self) -> bytes | None:
+        """What is in the lock's file, opened anew: what is open may be remembered by this machine."""
+        try:
+            with open_regular(self.path / LOCK) as (fd, size):
+                return os.read(fd, min(size, _MOST_BYTES)) or None  # empty for a moment: ask again at the next one
+        except (OSError, FileError):
+            return None
 
     def _is_there(self) -> bool:
         return self._fd is not None and _is_open(self._fd, self.path / LOCK)
@@ -99,7 +117,7 @@ def owned(directory: Path) -> Iterator[Owner]:
     >>> with owned(folder), owned(folder):
     ...     pass
     Traceback (most recent call last):
-    marginax.files.error.FileError: ... is in use by process ... on ... since ...: wait for it, or end it
+    marginax.files.error.InUseError: ... is in use by process ... on ... since ...: wait for it, or end it
     """
     path = plain_path(directory)
     made = not os.path.lexists(path)

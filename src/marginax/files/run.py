@@ -232,7 +232,7 @@ class RunDirectory:
             "cursor": cursor,
             "kept": kept,
             "count": self.count,
-            "setup": self._identity,
+            "setup": self.identity,
             "structure": _structure(state),
         }
         place = self.at(f"checkpoint-{self.count % self.num_checkpoints}")
@@ -259,7 +259,7 @@ class RunDirectory:
                 if path.exists():
                     damage.append(str(error))
         for document, arrays in sorted(found, key=lambda item: item[0]["count"], reverse=True):
-            if document.get("setup", self._identity) != self._identity:  # earlier versions did not name it
+            if document.get("setup", self.identity) != self.identity:  # earlier versions did not name it
                 raise FileError(f"{self.path} has the setup of another run: put back the one that it was made with")
             paths = {name: self._file(name) for name in document["kept"]}
             try:
@@ -305,7 +305,8 @@ class RunDirectory:
             self._owner.check()
 
     @functools.cached_property
-    def _identity(self) -> str:
+    def identity(self) -> str:
+        """What decides its setup, and nothing else does: a SHA-256."""
         return sha256_of_bundle(self.at(self.folder))
 
     def at(self, *names: str) -> Path:

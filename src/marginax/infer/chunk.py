@@ -24,6 +24,8 @@ from marginax.infer.method import AbstractMethod, Info, Phase, State
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 
+_MOST_STEPS = 4096
+_MOST_BYTES = 64 * 2**20  # of draws or batches held for one chunk
 _MOST_PROGRAMS = 80  # of some 20 MB each
 _programs: set[Any] = set()
 _DATA, _START, _ELSEWHERE = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD  # streams of keys besides those of the steps
@@ -64,6 +66,25 @@ def index_of_program(phases: tuple[Phase, ...], index: int) -> int:
     while index < len(phases) and phases[index].as_next:
         index += 1
     return index
+
+
+def capacity_of(
+    phases: tuple[Phase, ...], index: int, source: AbstractSource, states: State, chunk_size: int | None
+) -> int:
+    """Steps for which a chunk of a phase has room."""
+    program = index_of_program(phases, index)
+    longest = max(p.num_steps for i, p in enumerate(phases) if index_of_program(phases, i) == program)
+    phase = phases[program]
+    if phase.keep is None and not source.on_host:
+        longest = _MOST_STEPS  # room for infos costs nothing, and runs of all lengths share a program
+    most = min(_MOST_STEPS, longest, chunk_size or _MOST_STEPS)
+    if phase.keep is not None:
+        size = phase.num_bytes(states) / phase.thin
+        most = min(most, int(_MOST_BYTES / max(size, 1)))
+    if source.on_host:
+        size = sum(leaf.nbytes for leaf in jax.tree.leaves(source.examples(1)))
+        most = min(most, int(_MOST_BYTES / (size * source.batch_size)))
+    return max(1, most)
 
 
 def traced_numbers(tree: PyTree) -> PyTree:

@@ -1,10 +1,10 @@
 """`fit`: the only loop in marginax.
 
 A host loop over chunks around a compiled loop over steps. Between chunks: progress, checkpoint, the NaN guard, hooks,
-and a look at Ctrl-C. The number of steps in a chunk follows the clock; nothing in the result depends on it.
+and a look at Ctrl-C. The number of steps in a chunk follows the clock; nothing in the result depends on it. A run may
+have some of the chains of a larger one: their keys and starts are the same there, and so are their draws.
 """
 
-import shutil
 import time
 import warnings
 from dataclasses import dataclass, field
@@ -17,13 +17,13 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
-from marginax._machine import available_memory
 from marginax.data import AbstractSource, Batch
-from marginax.files import FileError, GrowingArrays, GrowingFile, RunDirectory
+from marginax.files import GrowingArrays, GrowingFile, RunDirectory
 from marginax.files.disk import naming
 from marginax.infer.chunk import (
     Fixed,
     bound_programs,
+    capacity_of,
     chain_mesh,
     data_key,
     finite_chains,
@@ -43,21 +43,20 @@ from marginax.infer.cursor import check_cursor
 from marginax.infer.hooks import AbstractHook, Event
 from marginax.infer.method import AbstractMethod, Phase
 from marginax.infer.progress import Interrupt, Progress
+from marginax.infer.room import check_room
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 from marginax.posterior import AbstractPosterior, FitRecord, describe
 from marginax.posterior.storage import save_posterior
 
 _SECONDS_PER_CHUNK = 0.5
-_MOST_STEPS = 4096
 _MOST_SAVING = 0.02  # share of the time that goes to checkpoints
-_MOST_BYTES = 64 * 2**20  # of draws or batches held for one chunk
 MOST_RETRIES = 10  # of starting points where the density is not finite
 
 
 @dataclass
 class Run:
-    """A run in progress: what `fit` sets up and `resume` restores."""
+    """A run in progress: what `fit` sets up and `resume` restores; of chains `first_chain` and on, of `num_in_all`."""
 
     model: AbstractModel
     method: AbstractMethod
@@ -69,6 +68,8 @@ class Run:
     directory: RunDirectory | None = None
     chunk_size: int | None = None
     num_retries: int = 0
+    first_chain: int = 0
+    num_in_all: int | None = None  # None if there are no others
     phase: int = 0
     step: int = 0
     stopped: bool = False  # whether a hook has ended the phase here
@@ -84,29 +85,42 @@ class Run:
 
     def execute(self, progress: bool | None) -> AbstractPosterior:
         """Run all phases from where the run stands, and build the posterior."""
-        states, memories = self._begin()
-        restored = None if self.directory is None else self._restore(self.directory, (states, memories))
-        phases = self._phases
-        if restored is None:
-            self._check_room(phases, states)
-        else:
-            states, memories = restored
-        states = spread_chains(states, chain_mesh(self.num_chains))
+        states, memories = self.stand()
         with Progress(progress) as bar, Interrupt(checkpoints=self.directory is not None) as interrupt:
-            while self.phase < len(phases):
-                phase = phases[self.phase]
-                states, memories = self._run_phase(phase, states, memories, bar, interrupt)
-                if interrupt.requested:
-                    self._checkpoint(states, memories)
-                    break
-                self.phase, self.step, self.stopped = self.phase + 1, 0, False
+            states = self.advance(states, memories, bar, interrupt)
+        return self.finish(states, finished=not interrupt.requested)
+
+    def stand(self) -> tuple[PyTree, tuple[PyTree, ...]]:
+        """States of chains and memories of hooks where the run stands: at its last checkpoint, or at the beginning."""
+        states, memories = self.begin()
+        restored = None if self.directory is None else self._restore(self.directory, (states, memories))
+        if restored is None:
+            self._check_room(states)
+        return restored or (states, memories)
+
+    def advance(self, states: PyTree, memories: tuple[PyTree, ...], bar: Any, interrupt: Any) -> PyTree:
+        """Run to the end, or until it is interrupted; the states there.
+
+        Args:
+            states: of chains.
+            memories: of hooks.
+            bar: is told of phases and steps, as `Progress`.
+            interrupt: whether to stop is asked of it (`requested`) after every chunk, as of `Interrupt`.
+        """
+        states, phases = spread_chains(states, chain_mesh(self._num_spread)), self.phases
+        while self.phase < len(phases):
+            states, memories = self._run_phase(phases[self.phase], states, memories, bar, interrupt)
+            if interrupt.requested:
                 self._checkpoint(states, memories)
-        return self._finish(phases, states, finished=not interrupt.requested)
+                break
+            self.phase, self.step, self.stopped = self.phase + 1, 0, False
+            self._checkpoint(states, memories)
+        return states
 
     def _run_phase(
-        self, phase: Phase, states: PyTree, memories: tuple[PyTree, ...], bar: Progress, interrupt: Interrupt
+        self, phase: Phase, states: PyTree, memories: tuple[PyTree, ...], bar: Any, interrupt: Any
     ) -> tuple[PyTree, tuple[PyTree, ...]]:
-        fixed = self._fixed(self._capacity(states))
+        fixed = self._fixed(capacity_of(self.phases, self.phase, self.source, states, self.chunk_size))
         bound_programs(fixed, states)
         bar.phase(phase.name, self.step, phase.num_steps)
         periods = [n for hook in self.hooks if (n := hook.every(phase.name, self.source))]
@@ -120,7 +134,7 @@ class Run:
             states = phase.leave(states, part)
             chunk = on_host(infos, stop - self.step)
             if self._starts_elsewhere(chunk):
-                states, memories = self._begin()
+                states, memories = self.begin()
                 states = spread_chains(states, fixed.mesh)
                 continue
             taken = time.perf_counter() - began
@@ -141,7 +155,7 @@ class Run:
 
     # ---- the start
 
-    def _begin(self) -> tuple[PyTree, tuple[PyTree, ...]]:
+    def begin(self) -> tuple[PyTree, tuple[PyTree, ...]]:
         """States of chains and memories of hooks before the first step."""
         model, source, keys, _ = self._placed()
         first = self.source.batch(0, key=data_key(self.key, 0)) if self.source.on_host else None
@@ -154,7 +168,10 @@ class Run:
         if self.phase or self.step or not bad.any() or self.num_retries == 0:
             return False
         self.num_retries -= 1
-        moved = (f"chain {c} began elsewhere: its log density was not finite at its first start" for c in _true(bad))
+        moved = (
+            f"chain {c + self.first_chain} began elsewhere: its log density was not finite at its first start"
+            for c in _true(bad)
+        )
         self.notes = tuple(dict.fromkeys((*self.notes, *moved)))
         model, _, keys, _ = self._placed()
         attempt = jnp.asarray(MOST_RETRIES - self.num_retries, jnp.uint32)
@@ -170,38 +187,33 @@ class Run:
 
     def _fixed(self, capacity: int) -> Fixed:
         model, source, keys, mesh = self._placed()
-        program = program_of(self._phases[index_of_program(self._phases, self.phase)])
+        program = program_of(self.phases[index_of_program(self.phases, self.phase)])
         phase = jax.device_put(np.uint32(self.phase))
         return Fixed(model, program, source, keys, phase, capacity, self.method.lockstep, mesh)
 
     def _placed(self) -> tuple[AbstractModel, AbstractSource, Array, Mesh | None]:
         """Model, data and keys where the chains will run."""
         model, source = self.model.with_traced_numbers(traced_numbers), self.source
-        mesh = chain_mesh(self.num_chains)
+        mesh = chain_mesh(self._num_spread)
         if not source.on_host:
             place = jax.NamedSharding(mesh, jax.P()) if mesh is not None else None
             source = jax.tree.map(lambda a: jax.device_put(a, place) if eqx.is_array_like(a) else a, source)
-        return model, source, spread_chains(run_keys(self.key, self.num_chains)[0], mesh), mesh
+        return model, source, spread_chains(self._keys()[0], mesh), mesh
 
     @property
-    def _phases(self) -> tuple[Phase, ...]:
-        return self.method.phases(self.source.spec.num_examples, self.source.batch_size)
+    def _num_spread(self) -> int:
+        """Chains to spread over devices; some of a larger run stay together: how many do decides the last digits."""
+        return self.num_chains if self.num_in_all is None else 1
 
-    def _capacity(self, states: PyTree) -> int:
-        phases = self._phases
-        program = index_of_program(phases, self.phase)
-        longest = max(p.num_steps for i, p in enumerate(phases) if index_of_program(phases, i) == program)
-        phase = phases[program]
-        if phase.keep is None and not self.source.on_host:
-            longest = _MOST_STEPS  # room for infos costs nothing, and runs of all lengths share a program
-        most = min(_MOST_STEPS, longest, self.chunk_size or _MOST_STEPS)
-        if phase.keep is not None:
-            size = phase.num_bytes(states) / phase.thin
-            most = min(most, int(_MOST_BYTES / max(size, 1)))
-        if self.source.on_host:
-            size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.source.examples(1)))
-            most = min(most, int(_MOST_BYTES / (size * self.source.batch_size)))
-        return max(1, most)
+    def _keys(self) -> tuple[Array, PRNGKeyArray]:
+        """Of the chains, and of the posterior."""
+        keys, own = run_keys(self.key, self.num_in_all or self.num_chains)
+        return keys[self.first_chain : self.first_chain + self.num_chains], own
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """What is run, in order."""
+        return self.method.phases(self.source.spec.num_examples, self.source.batch_size)
 
     def _batches(self, fixed: Fixed, stop: int) -> Batch | None:
         if not self.source.on_host:
@@ -219,11 +231,12 @@ class Run:
         from_start = self._bad_starts(chunk) if first_chunk else np.zeros(self.num_chains, bool)
         for chain in _true(~finite):
             if chain not in self.bad_chains:
-                text = f"chain {chain} became NaN in phase {phase.name!r} before step {self.step} and was left out"
+                number = chain + self.first_chain
+                text = f"chain {number} became NaN in phase {phase.name!r} before step {self.step} and was left out"
                 if from_start[chain]:
                     text += ": its log density is not finite where it starts"
                 self.bad_chains[chain] = text
-                warnings.warn(text, RuntimeWarning, stacklevel=5)
+                warnings.warn(text, RuntimeWarning, stacklevel=6)
         if len(self.bad_chains) == self.num_chains:
             why = "standardise the data (mx.data.standardise) or lower the learning rate / step size"
             if from_start.all():
@@ -241,7 +254,7 @@ class Run:
             if period and self.step % period and self.step != phase.num_steps:
                 updated.append(memory)
                 continue
-            phases_left = len(self._phases) - self.phase - 1
+            phases_left = len(self.phases) - self.phase - 1
             event = Event(
                 self.model, phase.name, phases_left, self.step, phase.num_steps, dict(self.seconds), states, chunk
             )
@@ -255,22 +268,11 @@ class Run:
 
     # ---- what is kept, and where
 
-    def _check_room(self, phases: tuple[Phase, ...], states: PyTree) -> None:
+    def _check_room(self, states: PyTree) -> None:
         """Raise before anything is computed if the draws will not fit where they go."""
-        need = sum(
-            phase.num_kept(phase.num_steps) * phase.num_bytes(states) for phase in phases if phase.keep is not None
-        )
-        if self.directory is None:
-            error, free, where = MemoryError, available_memory(), "of memory"
-            instead = "pass directory=... to keep them on disk"
-        else:
-            error, free, where = FileError, shutil.disk_usage(self.directory.path).free, "on the disk"
-            instead = "choose another directory"
-        if need > free:
-            raise error(
-                f"the draws take {need / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB {where} are free: "
-                f"{instead}, or keep fewer (thin=...)"
-            )
+        kept = [phase for phase in self.phases if phase.keep is not None]
+        need = sum(phase.num_kept(phase.num_steps) * phase.num_bytes(states) for phase in kept)
+        check_room(need, None if self.directory is None else self.directory.path)
 
     def _keep(self, phase: Phase, infos: dict[str, np.ndarray], draws: PyTree, stop: int) -> set[str]:
         """Put a chunk's info and complete draws where they belong; returns the names of what has changed."""
@@ -310,7 +312,7 @@ class Run:
                 "phase": self.phase,
                 "step": self.step,
                 "stopped": self.stopped,
-                "num_devices": num_devices(self.num_chains),
+                "num_devices": num_devices(self._num_spread),
                 "num_steps": self.num_steps,
                 "seconds": self.seconds,
                 "bad_chains": {str(chain): text for chain, text in self.bad_chains.items()},
@@ -318,7 +320,7 @@ class Run:
             }
             self.directory.save(cursor, (states, memories), sorted(self.changed))
         self.changed, now = set(), time.perf_counter()
-        self.last_saved = (now, now - began)
+        self.last_saved = now, now - began
 
     def _restore(self, directory: RunDirectory, like: PyTree) -> PyTree:
         """Go to the last checkpoint, if there is one; states of chains and hooks there."""
@@ -327,19 +329,19 @@ class Run:
         cursor, restored, files = found
         self.kept = dict(files)
         with naming(directory.path):
-            check_cursor(cursor, self._phases, files, self.num_chains)
+            check_cursor(cursor, self.phases, files, self.num_chains)
         self._set_cursor(cursor)
         return restored
 
     def _set_cursor(self, cursor: dict[str, Any]) -> None:
         self.phase, self.step = cursor["phase"], cursor["step"]
         self.stopped = bool(cursor.get("stopped"))  # earlier versions did not keep it
-        before, now = cursor.get("num_devices"), num_devices(self.num_chains)
+        before, now = cursor.get("num_devices"), num_devices(self._num_spread)
         if before is not None and before != now:
             warnings.warn(
                 f"the run was on {before} devices and goes on with {now}: its last digits may differ from those of "
                 "an uninterrupted one",
-                stacklevel=5,
+                stacklevel=6,
             )
         self.num_steps, self.seconds = dict(cursor["num_steps"]), dict(cursor["seconds"])
         self.bad_chains = {int(chain): text for chain, text in cursor["bad_chains"].items()}
@@ -347,7 +349,9 @@ class Run:
 
     # ---- the end
 
-    def _finish(self, phases: tuple[Phase, ...], states: PyTree, *, finished: bool) -> AbstractPosterior:
+    def finish(self, states: PyTree, *, finished: bool) -> AbstractPosterior:
+        """The posterior, from states at the end and what was kept."""
+        phases = self.phases
         good = np.array([c for c in range(self.num_chains) if c not in self.bad_chains])
         states = jax.device_put(states, jax.local_devices()[0])
         states = jax.tree.map(lambda leaf: leaf[good], states) if self.bad_chains else states
@@ -382,7 +386,7 @@ class Run:
         posterior = eqx.tree_at(
             lambda p: (p.spec, p.record, p.key),
             posterior,
-            (self.source.spec, record, run_keys(self.key, self.num_chains)[1]),
+            (self.source.spec, record, self._keys()[1]),
             is_leaf=lambda node: node is None or isinstance(node, FitRecord),
         )
         if finished and self.directory is not None:

@@ -10,23 +10,31 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from marginax._compilation import compiled
 from marginax._keys import Key, as_key
 from marginax._machine import check_process
-from marginax.data import AbstractSource, GrowingMinibatches, as_source
+from marginax.data import GrowingMinibatches, as_source
 from marginax.files import RunDirectory
 from marginax.files.disk import well_formed
 from marginax.infer.catalogue import as_method
 from marginax.infer.closed_form import conjugate_model
 from marginax.infer.driver import MOST_RETRIES, Run
 from marginax.infer.hooks import AbstractHook
+from marginax.infer.launching import (
+    CHAINS_PER_TASK,
+    AbstractLauncher,
+    Serial,
+    chains_per_task,
+    check_launched,
+    run_tasks,
+)
 from marginax.infer.method import AbstractMethod, check_count
+from marginax.infer.restoring import restored
 from marginax.model import AbstractModel
 from marginax.model.abstract import Params
 from marginax.posterior import AbstractPosterior, load
-from marginax.posterior.storage import stored_model
 
 _STARTS, _HOLD_OUT = 0xFFFFFFFD, 0xFFFFFFFC
 
@@ -44,6 +52,7 @@ def fit(
     progress: bool | None = None,
     chunk_size: int | None = None,
     num_checkpoints: int = 2,
+    launcher: AbstractLauncher | None = None,
 ) -> AbstractPosterior:
     """Infer a posterior over networks.
 
@@ -64,6 +73,8 @@ def fit(
         chunk_size: most steps between two looks at the host; the result does not depend on it. Checkpoints are written
             after every chunk if it is given, and else so rarely that they take about 2% of the time.
         num_checkpoints: how many of the last checkpoints are kept; if one is damaged, that before it is used.
+        launcher: run chains as tasks elsewhere, such as `mx.launch.Dask("scheduler:8786")`; the directory must then be
+            on storage that all workers see.
 
     Returns:
         A posterior: draw networks from it, predict with it, save it.
@@ -89,6 +100,8 @@ def fit(
         )
     if method.needs_conjugate:
         conjugate_model(model, method)
+    if launcher is not None:
+        check_launched(launcher, directory, hooks)
     key = as_key(key)
     method = method if init is None else method.warm_started()
     model = method.prepare_model(model)
@@ -133,6 +146,9 @@ def fit(
     if directory is None:
         return run.execute(progress)
     run.directory = RunDirectory(Path(directory), num_checkpoints=num_checkpoints)
+    if launcher is not None and not launcher.leads:
+        launcher.follow(run.directory, resumed=False)
+        return _finished(run.directory, model)
     with run.directory.owned():
         run.directory.create(
             {
@@ -146,10 +162,11 @@ def fit(
                 "chunk_size": chunk_size,
                 "num_retries": run.num_retries,
                 "num_checkpoints": num_checkpoints,
+                **({} if launcher is None else {CHAINS_PER_TASK: launcher.chains_per_task}),
             },
-            optional={"model": model.structure, "method": None, "source": None, "hooks": None},
+            optional=None if launcher else {"model": model.structure, "method": None, "source": None, "hooks": None},
         )
-        return run.execute(progress)
+        return run.execute(progress) if launcher is None else run_tasks(run, launcher, progress)
 
 
 def _default_batch_size(method: AbstractMethod) -> int | None:
@@ -165,6 +182,7 @@ def resume(
     data: Any = None,
     hooks: Sequence[AbstractHook] | None = None,
     progress: bool | None = None,
+    launcher: AbstractLauncher | None = None,
 ) -> AbstractPosterior:
     """Go on with a run that was interrupted; the result equals that of an uninterrupted one, bit for bit.
 
@@ -174,52 +192,32 @@ def resume(
         data: needed only if the data could not be stored with the run; the same as in `fit`.
         hooks: needed only if they are of your own making.
         progress: as in `fit`.
+        launcher: as in `fit`, for runs that were begun with one; without it their tasks run here, one after another.
     """
     check_process()
     files = RunDirectory(Path(directory))
     files.check_begun()
+    if launcher is not None and not launcher.leads and not files.finished:
+        launcher.follow(files, resumed=True)
     if files.finished:
         return _finished(files, model)
     with files.owned():
         if files.finished:  # meanwhile
             return _finished(files, model)
         alone = model is None and data is None and hooks is None  # what goes wrong is then in the files
+        with well_formed(directory):
+            size = chains_per_task(files)
+        if size is None and launcher is not None:
+            raise ValueError(f"launcher must be left out: {files.path} was begun without one, in one process")
         with well_formed(directory) if alone else contextlib.nullcontext():
-            return _restored(files, model, data, hooks).execute(progress)
+            run = restored(files, model, data, hooks)
+            return run.execute(progress) if size is None else run_tasks(run, launcher or Serial(), progress)
 
 
 def _finished(files: RunDirectory, model: AbstractModel | None) -> AbstractPosterior:
     if model is not None and "method" in (setup := files.read()):
         model = setup.get("method").prepare_model(model)
     return load(files.posterior, model=model)
-
-
-def _restored(files: RunDirectory, model: AbstractModel | None, data: Any, hooks: Sequence[AbstractHook] | None) -> Run:
-    setup = files.read()
-    if "num_checkpoints" in setup:  # earlier versions have two
-        files.num_checkpoints = setup.get("num_checkpoints", of=int)
-    counts = {name: setup.get(name, of=int | None) for name in ("num_chains", "chunk_size")}
-    check_count("num_chains", counts["num_chains"])
-    check_count("chunk_size", counts["chunk_size"], optional=True)
-    method = setup.get("method", of=AbstractMethod)
-    prepared = None if model is None else method.prepare_model(model)
-    if prepared is not None:
-        prepared = prepared.bind(setup.get("source") if data is None and "source" in setup else data)
-    found: AbstractModel = method.prepare_model(stored_model(setup, prepared))
-    given = None if data is None else as_source(data, method.batch_size, found.read)
-    source = setup.get("source", given, argument="data", of=AbstractSource)
-    return Run(
-        found,
-        method,
-        source,
-        tuple(setup.get("hooks", hooks, argument="hooks", same=False, of=tuple[AbstractHook, ...])),
-        setup.get("key", of=PRNGKeyArray),
-        counts["num_chains"],
-        jax.tree.unflatten(jax.tree.structure(found.init(source)), setup.get("start", of=list[Array])),
-        files,
-        counts["chunk_size"],
-        setup.get("num_retries", of=int) if "num_retries" in setup else 0,
-    )
 
 
 def starting_points(model: AbstractModel, params: Params, init: Any, num_chains: int, key: PRNGKeyArray) -> Params:
