@@ -31,7 +31,16 @@ from marginax.nets.noise import (
     Perturbed,
     WeightDropout,
 )
+from marginax.nets.normalisation import (
+    AbstractNormalisation,
+    FilterResponse,
+    FilterResponseNorm,
+    GroupNormalisation,
+    ThresholdedLinear,
+)
 from marginax.nets.recurrent import GRU, LSTM, AbstractRecurrent
+from marginax.nets.residual import AbstractResidual
+from marginax.nets.resnet import ResNet, WideResNet
 from marginax.nets.sequences import Embedding, SequenceInput
 from marginax.nets.torch import (
     TorchNetwork,
@@ -51,7 +60,9 @@ __all__ = [
     "MLP",
     "AbstractAverage",
     "AbstractNoise",
+    "AbstractNormalisation",
     "AbstractRecurrent",
+    "AbstractResidual",
     "Augmented",
     "ConcreteFactor",
     "Conv2d",
@@ -59,9 +70,12 @@ __all__ = [
     "ConvEncoder",
     "Dropout",
     "Embedding",
+    "FilterResponse",
+    "FilterResponseNorm",
     "FlipoutPerturbation",
     "Function",
     "GaussianFactor",
+    "GroupNormalisation",
     "Initialiser",
     "Intercept",
     "LayerKind",
@@ -71,11 +85,14 @@ __all__ = [
     "Perturbed",
     "Pointwise",
     "Probabilities",
+    "ResNet",
     "SequenceInput",
+    "ThresholdedLinear",
     "TorchNetwork",
     "Transformer",
     "UNet",
     "WeightDropout",
+    "WideResNet",
     "WithHead",
     "as_network",
     "avg_pool2d",
