@@ -42,6 +42,8 @@ from marginax.nets.recurrent import GRU, LSTM, AbstractRecurrent
 from marginax.nets.residual import AbstractResidual
 from marginax.nets.resnet import ResNet, WideResNet
 from marginax.nets.sequences import Embedding, SequenceInput
+from marginax.nets.steps import Columns, Patches
+from marginax.nets.temporal import CausalConvolution, TemporalConvolution
 from marginax.nets.torch import (
     TorchNetwork,
     from_torch,
@@ -64,6 +66,8 @@ __all__ = [
     "AbstractRecurrent",
     "AbstractResidual",
     "Augmented",
+    "CausalConvolution",
+    "Columns",
     "ConcreteFactor",
     "Conv2d",
     "ConvDecoder",
@@ -82,11 +86,13 @@ __all__ = [
     "LeNet",
     "LocalNormal",
     "Logits",
+    "Patches",
     "Perturbed",
     "Pointwise",
     "Probabilities",
     "ResNet",
     "SequenceInput",
+    "TemporalConvolution",
     "ThresholdedLinear",
     "TorchNetwork",
     "Transformer",

@@ -25,6 +25,7 @@ class FilterResponseNorm(eqx.Module):
 
     Args:
         channels: of the images.
+        eps: $\epsilon$.
 
     >>> norm = FilterResponseNorm(3)
     >>> norm(jnp.full((3, 4, 4), 2.0))[:, 0, 0].round(3).tolist()
@@ -33,11 +34,13 @@ class FilterResponseNorm(eqx.Module):
 
     weight: Float[Array, "*stack channels"]
     bias: Float[Array, "*stack channels"]
-    eps: float = eqx.field(static=True, default=1e-6)
+    eps: float = eqx.field(static=True)
 
-    def __init__(self, channels: int):
+    def __init__(self, channels: int, eps: float = 1e-6):
         check_positive_ints(channels=channels)
-        self.weight, self.bias = jnp.ones(channels), jnp.zeros(channels)
+        if not eps > 0:
+            raise ValueError(f"eps must be > 0, got {eps}")
+        self.weight, self.bias, self.eps = jnp.ones(channels), jnp.zeros(channels), float(eps)
 
     def __call__(self, x: Float[Array, "channels height width *num"]) -> Float[Array, "channels height width *num"]:
         """One image, or many along the last axis."""
@@ -126,7 +129,7 @@ def check_normalisation(normalisation: Any) -> None:
     if not isinstance(normalisation, AbstractNormalisation):
         raise TypeError(
             "normalisation must be an object such as mx.nets.GroupNormalisation() or mx.nets.FilterResponse(), got "
-            f"{normalisation!r}: batch normalisation mixes the examples of a batch and has running statistics, so that "
+            f"{type(normalisation).__name__}: batch normalisation mixes the examples of a batch and has running statistics, so that "
             "a draw of the weights would be no function of its input; a module that was trained with it can be "
             "brought by mx.nets.from_torch, its statistics held fixed"
         )
@@ -177,7 +180,7 @@ def _standardise(x: Array, axes: tuple[int, ...], eps: float) -> Array:
     return centred * jax.lax.rsqrt((centred**2).mean(axes, keepdims=True) + eps)
 
 
-def _affine(norm: eqx.nn.GroupNorm | eqx.nn.LayerNorm | FilterResponseNorm, x: Array) -> Array:
+def _affine(norm: Any, x: Array) -> Array:
     after = tuple(range(1, x.ndim))
     if norm.weight is not None:
         x = x * jnp.expand_dims(norm.weight, after)
