@@ -92,7 +92,7 @@ DEFAULT = {
     ("GRU", "Laplace, Kronecker"),
     ("LSTM, tokens", "MCDropout"),
     ("Transformer", "Laplace, last layer"),
-    ("TemporalConvolution", "VI, local"),
+    ("TemporalConvolution", "Laplace, Kronecker"),
     ("MLP", "DropConnect"),
 }
 """What every run of the tests looks at; the rest takes long."""

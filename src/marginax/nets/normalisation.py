@@ -129,9 +129,9 @@ def check_normalisation(normalisation: Any) -> None:
     if not isinstance(normalisation, AbstractNormalisation):
         raise TypeError(
             "normalisation must be an object such as mx.nets.GroupNormalisation() or mx.nets.FilterResponse(), got "
-            f"{type(normalisation).__name__}: batch normalisation mixes the examples of a batch and has running statistics, so that "
-            "a draw of the weights would be no function of its input; a module that was trained with it can be "
-            "brought by mx.nets.from_torch, its statistics held fixed"
+            f"{type(normalisation).__name__}: batch normalisation mixes the examples of a batch and has running "
+            "statistics, so that a draw of the weights would be no function of its input; a module that was trained "
+            "with it can be brought by mx.nets.from_torch, its statistics held fixed"
         )
 
 
