@@ -23,7 +23,7 @@ def marginax(kind: str) -> Run:
     data = mx.data.Minibatches((x, y), batch_size=BATCH)
     net: Any = mx.nets.LSTM(NUM_FEATURES, HIDDEN, out_size=NUM_CLASSES, every_step=False, key=0)
     if kind == "transformer":
-        sizes = {"size": SIZE, "depth": DEPTH, "num_heads": HEADS, "hidden": WIDTH}
+        sizes: dict[str, Any] = {"size": SIZE, "depth": DEPTH, "num_heads": HEADS, "hidden": WIDTH}
         net = mx.nets.Transformer(NUM_FEATURES, NUM_CLASSES, **sizes, every_step=False, key=0)
     model = mx.Model(net, likelihood=mx.likelihoods.Categorical())
 
