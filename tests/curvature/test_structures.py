@@ -32,7 +32,7 @@ from marginax.curvature import (
 from marginax.curvature.jacobians import Outer, Plain, Zero, dense_rows
 from marginax.curvature.low_rank import ReducedCurvature
 from marginax.data import Batch
-from marginax.nets.layers import layers_of, replace_layers
+from marginax.nets.layers import layer_paths, layers_of, replace_layers
 
 NUM, BATCH = 11, 4
 
@@ -85,6 +85,12 @@ def _networks(name, outputs):
         first = mx.nets.Conv2d(2, 3, 3, stride=2, padding=1, key=0)
         second = eqx.nn.Conv2d(3, 2, 2, dilation=2, use_bias=False, key=keys[1])
         return Convolutional(first, second, eqx.nn.Linear(2, outputs, key=keys[2])), (2, 5, 5)
+    if name == "residual":  # strides, padding, filters of 1x1, normalisation with scales and thresholds
+        net = mx.nets.ResNet((1, 5, 5), outputs, depth=8, channels=1, normalisation=mx.nets.FilterResponse(), key=0)
+        return jax.tree.map(lambda leaf: leaf + 0.02, net), (1, 5, 5)
+    if name == "temporal":
+        net = mx.nets.TemporalConvolution(2, outputs, channels=(2, 3), kernel_size=2, every_step=False, key=0)
+        return jax.tree.map(lambda leaf: leaf + 0.02, net), (5, 2)
     return Recurrent(eqx.nn.Linear(2, 2, key=keys[0]), eqx.nn.Linear(2, outputs, key=keys[1])), (3,)
 
 
@@ -179,11 +185,12 @@ def _double():
         yield
 
 
-NETWORKS = ["mlp", "shared", "convolutional", "recurrent"]
+NETWORKS = ["mlp", "shared", "convolutional", "recurrent", "temporal"]
 
 
 WHOLE = [
     *((network, Dense()) for network in NETWORKS),
+    pytest.param("residual", Dense(), marks=pytest.mark.slow),
     ("convolutional", FunctionSpace()),
     ("shared", LowRank(200, num_passes=2)),
 ]
@@ -196,10 +203,11 @@ def test_dense_and_its_factored_forms_are_the_whole_matrix(network, structure):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", ["shared", "convolutional"])
+@pytest.mark.parametrize("network", ["shared", "convolutional", "residual", "temporal"])
 def test_diagonal_and_blocks_are_parts_of_the_whole_matrix(network):
     case = _case(network, "scale from the network")
-    np.testing.assert_allclose(np.diag(_matrix(_curvature(case, Diagonal()))), np.diag(case.matrix), rtol=1e-8)
+    found = np.diag(_matrix(_curvature(case, Diagonal())))  # (1 + v) - 1: to the digits of 1
+    np.testing.assert_allclose(found, np.diag(case.matrix), rtol=1e-8, atol=1e-15)
     blocks = np.zeros_like(case.matrix)
     layers = [leaf.path.rpartition("/")[0] for leaf in case.model.leaves]
     owner = np.repeat(layers, [int(np.prod(leaf.shape)) for leaf in case.model.leaves])
@@ -218,15 +226,31 @@ class Moved(eqx.Module):
         return self.layer(x) + self.change
 
 
-PLACES = (
-    lambda x: _patches(x, (3, 3), (2, 2), [(1, 1), (1, 1)], (1, 1)),
-    lambda x: _patches(x, (2, 2), (1, 1), [(0, 0), (0, 0)], (2, 2)),
-    lambda x: x[:, None],
-)
+class Listener(eqx.Module):
+    """A layer that notes what comes in."""
+
+    layer: eqx.Module
+    heard: list = eqx.field(static=True)
+
+    def __call__(self, x, *, key=None):
+        self.heard.append(x)
+        return self.layer(x)
+
+
+def _places(layer, x):
+    """What the weight of a layer is multiplied with at every place, by XLA's own patches."""
+    if isinstance(layer, eqx.nn.Linear):
+        return x[:, None]
+    if isinstance(layer, mx.nets.Pointwise):
+        return x
+    if isinstance(layer, mx.nets.CausalConvolution):
+        size = layer.weight.shape[2]
+        return _patches(x, (size,), (1,), [((size - 1) * layer.dilation, 0)], (layer.dilation,))
+    return _patches(x, layer.weight.shape[2:], layer.stride, layer.padding, getattr(layer, "dilation", (1, 1)))
 
 
 def _patches(x, kernel, stride, padding, dilation):
-    patches = jax.lax.conv_general_dilated_patches(x[None], kernel, stride, padding, rhs_dilation=dilation)
+    patches = jax.lax.conv_general_dilated_patches(x[None], kernel, stride, list(padding), rhs_dilation=dilation)
     return patches[0].reshape(patches.shape[1], -1)
 
 
@@ -236,11 +260,9 @@ def _explicit_factors(case, site):
     layers = layers_of(network)
 
     def one(x):
-        inside = x
-        if site > 0:
-            inside = jnp.tanh(network.first(x))
-        if site > 1:
-            inside = jnp.tanh(network.second(inside)).ravel()
+        heard = []
+        replace_layers(network, [Listener(v, heard) if i == site else v for i, v in enumerate(layers)])(x)
+        (inside,) = heard
         shape = layers[site](inside).shape
 
         def outputs(change):
@@ -249,19 +271,27 @@ def _explicit_factors(case, site):
 
         root = case.model.likelihood.fisher_root(network(x), {})
         pulled = jnp.einsum("k...,km->m...", jax.jacobian(outputs)(jnp.zeros(shape)), root)
-        return PLACES[site](inside), pulled.reshape(pulled.shape[0], shape[0], -1)
+        return _places(layers[site], inside), pulled.reshape(pulled.shape[0], shape[0], -1)
 
     return jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(case.x))
 
 
 @pytest.mark.slow
-def test_kronecker_factors_of_convolutions_are_second_moments_over_all_places():
-    case = _case("convolutional")
+@pytest.mark.parametrize(("network", "num_plain"), [("convolutional", 0), ("residual", 25), ("temporal", 0)])
+def test_kronecker_factors_of_convolutions_are_second_moments_over_all_places(network, num_plain):
+    case = _case(network)
     found = _curvature(case, Kronecker())
     corrected = _curvature(case, EKFAC())
-    start, blocks = 0, {"first/weight": 0, "first/bias": 0, "second/weight": 1, "last/weight": 2, "last/bias": 2}
+    start, paths, plain = 0, layer_paths(case.model.network), 0
     for block, better, leaf in zip(found.blocks, corrected.blocks, case.model.leaves, strict=True):
-        inputs, columns = _explicit_factors(case, blocks[leaf.path])
+        parent = leaf.path.rpartition("/")[0]
+        if parent not in paths:  # scales and thresholds of a normalisation keep their diagonal, which is exact
+            part = np.diag(case.matrix)[start : start + block.size]
+            for diagonal in (block, better):
+                np.testing.assert_allclose(np.diag(_matrix(diagonal)), part, rtol=1e-7, atol=1e-9)
+            start, plain = start + block.size, plain + 1
+            continue
+        inputs, columns = _explicit_factors(case, paths.index(parent))
         outer = np.einsum("nmot,nmpt->op", columns, columns)
         inner = np.einsum("nit,njt->ij", inputs, inputs) / (inputs.shape[0] * inputs.shape[2])
         inner = np.ones((1, 1)) if leaf.path.endswith("bias") else inner
@@ -274,6 +304,7 @@ def test_kronecker_factors_of_convolutions_are_second_moments_over_all_places():
             np.asarray(better.values).ravel(), np.diag(basis.T @ part @ basis), rtol=1e-7, atol=1e-9
         )
         start += exact.shape[0]
+    assert plain == num_plain
 
 
 @pytest.mark.slow

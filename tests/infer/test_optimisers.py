@@ -1,5 +1,6 @@
 """Any Optax transformation is an optimiser; by its factory it can be stored, too."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -40,6 +41,22 @@ def test_a_bare_transformation_works_and_options_are_used():
     bare = means(optax.adamw(0.01, weight_decay=0.5))
     np.testing.assert_allclose(bare, means(Optax(optax.adamw, 0.01, weight_decay=0.5)), rtol=1e-6, atol=1e-6)
     assert np.abs(bare - means(Optax(optax.adamw, 0.01, weight_decay=0.0))).max() > 1e-4
+
+
+def test_gradients_that_are_added_up_over_small_batches_are_those_of_all_rows():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(32, 3))
+    model = mx.Model(mx.nets.MLP(3, (4,), 1, key=0), mx.likelihoods.Gaussian(0.5))
+    every_four = optax.MultiSteps(optax.sgd(0.1), 4).gradient_transformation()
+
+    def weights(optimiser, batch_size):
+        method = MAP(num_epochs=2, batch_size=batch_size, optimiser=optimiser)
+        posterior = mx.fit(model, (x, np.sin(x[:, 0])), method, key=0)
+        return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(posterior.params)])
+
+    whole, parts = weights(optax.sgd(0.1), None), weights(every_four, 8)
+    np.testing.assert_allclose(parts, whole, rtol=1e-4, atol=1e-6)
+    assert np.abs(weights(optax.sgd(0.1), 8) - whole).max() > 1e-3  # eight steps in place of two
 
 
 @pytest.mark.parametrize("method", [VI, MCDropout])

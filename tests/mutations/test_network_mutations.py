@@ -7,13 +7,27 @@ from tests.mutations.bug import Bug, assert_caught
 from tests.nets import test_conv_coders as coders
 from tests.nets import test_layers_of_sequences as shared
 from tests.nets import test_recurrent as recurrent
+from tests.nets import test_resnet as residual
+from tests.nets import test_temporal as temporal
 from tests.nets import test_transformer as transformers
 
 from marginax.infer.vi.gradients import LocalReparameterisation
-from marginax.nets import GRU, LayerKind, LocalNormal, Pointwise, conv_coders, layers, transformer
+from marginax.nets import (
+    GRU,
+    CausalConvolution,
+    LayerKind,
+    LocalNormal,
+    Patches,
+    Pointwise,
+    conv_coders,
+    layers,
+    normalisation,
+    transformer,
+)
 from marginax.nets.sequences import SequenceInput
 
 READ, ATTEND, SHUFFLE = SequenceInput.__call__, transformer.attend, conv_coders.pixel_shuffle
+LAGGED, CUT = CausalConvolution.lagged, Patches.__call__
 
 
 def mask_ignored(self, x, mask=None):
@@ -40,6 +54,24 @@ def blocks_transposed(x):
 
 def outputs_drawn_one_by_one(self, layer, scale, shift, is_shared):
     return LocalNormal(scale)
+
+
+def one_step_ahead(self, x):
+    return LAGGED(self, jnp.roll(x, -1, axis=1))
+
+
+def dilation_forgotten(self, x):
+    return LAGGED(CausalConvolution(*self.weight.shape[1::-1], self.weight.shape[2], key=0), x)
+
+
+def by_column(self, x):
+    steps = CUT(self, x)
+    return steps.reshape(self.in_shape[1] // self.size, -1, steps.shape[1]).swapaxes(0, 1).reshape(steps.shape)
+
+
+def mean_of_squares_less_square_of_mean(norm, x):
+    mean, square = x.mean((1, 2), keepdims=True), (x**2).mean((1, 2), keepdims=True)
+    return normalisation._affine(norm, (x - mean) * jax.lax.rsqrt(jnp.maximum(square - mean**2, 0.0) + norm.eps))
 
 
 def sequence():
@@ -88,6 +120,34 @@ BUGS = [
         "rule",
         outputs_drawn_one_by_one,
         lambda: shared.test_the_joint_law_of_two_steps_is_that_of_shared_weights(shared.Mapped()),
+    ),
+    Bug(
+        "a convolution that looks ahead",
+        CausalConvolution,
+        "lagged",
+        one_step_ahead,
+        temporal.test_an_output_depends_on_as_many_steps_as_it_says_and_on_none_that_come_later,
+    ),
+    Bug(
+        "dilation forgotten",
+        CausalConvolution,
+        "lagged",
+        dilation_forgotten,
+        temporal.test_an_output_depends_on_as_many_steps_as_it_says_and_on_none_that_come_later,
+    ),
+    Bug(
+        "patches column by column",
+        Patches,
+        "__call__",
+        by_column,
+        temporal.test_patches_are_squares_of_the_image,
+    ),
+    Bug(
+        "groups forgotten, and a variance that cancels",
+        normalisation,
+        "group_norm",
+        mean_of_squares_less_square_of_mean,
+        lambda: residual.test_group_normalisation_is_that_of_equinox_where_means_are_large(3e3, 1.0),
     ),
     Bug(
         "padding counted in Kronecker factors",

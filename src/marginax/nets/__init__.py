@@ -32,10 +32,21 @@ from marginax.nets.noise import (
     Perturbed,
     WeightDropout,
 )
+from marginax.nets.normalisation import (
+    AbstractNormalisation,
+    FilterResponse,
+    FilterResponseNorm,
+    GroupNormalisation,
+    ThresholdedLinear,
+)
 from marginax.nets.random_features import RandomFeatures
 from marginax.nets.recurrent import GRU, LSTM, AbstractRecurrent
+from marginax.nets.residual import AbstractResidual
+from marginax.nets.resnet import ResNet, WideResNet
 from marginax.nets.sequences import Embedding, SequenceInput
 from marginax.nets.spectral import ResidualMLP, SpectralNormalised
+from marginax.nets.steps import Columns, Patches
+from marginax.nets.temporal import CausalConvolution, TemporalConvolution
 from marginax.nets.torch import (
     TorchNetwork,
     from_torch,
@@ -54,17 +65,24 @@ __all__ = [
     "MLP",
     "AbstractAverage",
     "AbstractNoise",
+    "AbstractNormalisation",
     "AbstractRecurrent",
+    "AbstractResidual",
     "Augmented",
+    "CausalConvolution",
+    "Columns",
     "ConcreteFactor",
     "Conv2d",
     "ConvDecoder",
     "ConvEncoder",
     "Dropout",
     "Embedding",
+    "FilterResponse",
+    "FilterResponseNorm",
     "FlipoutPerturbation",
     "Function",
     "GaussianFactor",
+    "GroupNormalisation",
     "Initialiser",
     "Intercept",
     "LayerKind",
@@ -72,17 +90,22 @@ __all__ = [
     "LocalNormal",
     "Logits",
     "LowRankAdapted",
+    "Patches",
     "Perturbed",
     "Pointwise",
     "Probabilities",
     "RandomFeatures",
+    "ResNet",
     "ResidualMLP",
     "SequenceInput",
     "SpectralNormalised",
+    "TemporalConvolution",
+    "ThresholdedLinear",
     "TorchNetwork",
     "Transformer",
     "UNet",
     "WeightDropout",
+    "WideResNet",
     "WithHead",
     "as_network",
     "avg_pool2d",

@@ -136,12 +136,31 @@ def as_network(network: Any) -> eqx.Module:
     if isinstance(network, eqx.Module):
         if not callable(network):
             raise TypeError(f"network must be callable on one example, but {type(network).__name__} has no __call__")
+        _refuse_state(network)
         return network
     if type(network).__module__ != "builtins" and _is_nnx(network):
         return FlaxNetwork(network)
     raise TypeError(
         "network must be an Equinox module, a Flax NNX module, or a pair (params, apply_fn), "
         f"got {type(network).__name__}"
+    )
+
+
+def _refuse_state(network: eqx.Module) -> None:
+    """Raise if a call needs a state, as of batch normalisation in Equinox."""
+    needed = inspect.signature(type(network).__call__).parameters.get("state")
+    if needed is None or needed.default is not inspect.Parameter.empty:
+        return
+    nodes = jax.tree_util.tree_leaves_with_path(network, is_leaf=lambda node: isinstance(node, eqx.nn.StatefulLayer))
+    stateful = [
+        f"{type(node).__name__} at {jax.tree_util.keystr(path, simple=True, separator='/') or 'the top'}"
+        for path, node in nodes
+        if isinstance(node, eqx.nn.StatefulLayer)
+    ]
+    raise ValueError(
+        f"network must be a function of one example, but {type(network).__name__} is called with a state"
+        f"{' of ' + ', '.join(stateful) if stateful else ''}: normalise without state (mx.nets.GroupNormalisation(), "
+        "mx.nets.FilterResponse(), eqx.nn.GroupNorm), or hold it fixed in a module that calls the network with it"
     )
 
 

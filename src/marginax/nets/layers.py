@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PyTree
 
 from marginax.nets.convolution import Conv2d
 from marginax.nets.linear import Pointwise
+from marginax.nets.temporal import CausalConvolution
 
 Shapes = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -188,6 +189,10 @@ def _places(layer: Any, x: Array) -> Float[Array, "t i"]:
     return x.reshape(x.shape[0], -1).T
 
 
+def _lagged(layer: Any, x: Array) -> Float[Array, "t i"]:
+    return layer.lagged(x).T
+
+
 def _is_vector_map(layer: Any) -> bool:
     return layer.in_features != "scalar" and layer.out_features != "scalar"
 
@@ -200,3 +205,4 @@ register_layer(LayerKind(eqx.nn.Linear, _whole, _is_vector_map, has_one_place=Tr
 register_layer(LayerKind(eqx.nn.Conv, patches, _is_plain_convolution))
 register_layer(LayerKind(Conv2d, patches))
 register_layer(LayerKind(Pointwise, _places, is_product=lambda layer: not layer.ragged))
+register_layer(LayerKind(CausalConvolution, _lagged, is_product=lambda layer: not layer.ragged))
