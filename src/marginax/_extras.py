@@ -6,6 +6,7 @@ from typing import Any
 
 EXTRAS = {
     "arviz": "plot",
+    "PIL": "images",
     "filelock": "tables",
     "matplotlib": "plot",
     "numpyro": "programs",
