@@ -12,7 +12,7 @@ def write_pictures(folder, num=24, *, size=(12, 10), seed=0, ending=".png", colo
     folder.mkdir(parents=True, exist_ok=True)
     labels = {}
     for i in range(num):
-        top = bool(i % 2)
+        top = i % 4 < 2  # in no order that names have, too
         pixels = rng.integers(0, 100, size=(*size, 3) if colour else size)
         half = size[0] // 2
         pixels[:half] += 120 if top else 0
