@@ -12,6 +12,7 @@ from marginax.data.datasets import (
     load_lidc,
     load_mnist,
     load_omniglot,
+    load_sunspots,
     load_uci,
 )
 from marginax.data.growing import GrowingMinibatches
@@ -79,6 +80,7 @@ __all__ = [
     "load_mnist",
     "load_omniglot",
     "load_qm9",
+    "load_sunspots",
     "load_uci",
     "majority_vote",
     "moments_of",

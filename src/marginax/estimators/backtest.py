@@ -46,10 +46,10 @@ class Backtest:
         return float(found / (2 * self.mean(score, way)) if score == "rmse" else found)
 
     def __str__(self) -> str:
-        lines = [f"{'':22}" + "".join(f"{name:>18}" for name in SCORES)]
+        lines = [f"{'':21}" + "".join(f"{name:>16}" for name in SCORES)]
         for way in self.scores[SCORES[0]]:
             cells = [f"{self.mean(name, way):.3g} ± {self.error(name, way):.2g}" for name in SCORES]
-            lines.append(f"{way:22}" + "".join(f"{cell:>18}" for cell in cells))
+            lines.append(f"{way:21}" + "".join(f"{cell:>16}" for cell in cells))
         return "\n".join(lines)
 
 
