@@ -20,7 +20,6 @@ from marginax.data.datasets import (
     load_lidc,
     load_mnist,
     load_omniglot,
-    load_sunspots,
     load_uci,
 )
 from marginax.files import FileError
@@ -492,19 +491,6 @@ def test_drawings_of_characters_are_split_by_character_and_refused_where_rows_ar
         np.savez_compressed(path, images=wrong)
         with pytest.raises(FileError, match=message):
             load_omniglot()
-
-
-def test_sunspots_have_their_times(root):
-    (root / "timeseries").mkdir()
-    arrays = {"year": np.arange(1700, 1989, dtype=np.int16), "yearly": np.linspace(0, 1, 289)}
-    arrays |= {"month": 1749 + np.arange(2820) / 12, "monthly": np.linspace(1, 2, 2820)}
-    np.savez(root / "timeseries" / "sunspots.npz", **arrays)
-    for which, time in (("yearly", "year"), ("monthly", "month")):
-        found = load_sunspots(which)
-        np.testing.assert_array_equal(found[0], arrays[time])
-        np.testing.assert_array_equal(found[1], arrays[which])
-    with pytest.raises(ValueError, match="which must be 'monthly' or 'yearly', got 'daily'"):
-        load_sunspots("daily")
 
 
 def test_nothing_is_unpickled():
