@@ -157,6 +157,16 @@ def load_images(
 
     Returns:
         The folder: `pixels(rows)`, `arrays()` for all in memory, `mx.data.ImageFiles` for batches from disk.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     for name in ("cat", "dog"):
+    ...         Path(place, name).mkdir()
+    ...         Image.new("RGB", (8, 6)).save(Path(place, name, "1.png"))
+    ...     images = load_images(place)
+    >>> images.names, images.classes, images.shape
+    (['cat/1.png', 'dog/1.png'], ('cat', 'dog'), (3, 6, 8))
     """
     root = Path(folder).absolute()
     names = _names_in(root)

@@ -65,10 +65,11 @@ def backtest(
         raise ValueError(f"horizon, num_origins and step must be >= 1, got {horizon}, {num_origins} and {step}")
     back = [horizon + j * step for j in reversed(range(num_origins))]
     found: dict[str, dict[str, list[np.ndarray]]] = {name: {} for name in SCORES}
-    fitted, forecasts, origins = None, [], []
+    fitted: Any = None
+    forecasts, origins = [], []
     for number, each in enumerate(back):
         cuts = [len(values) - each for values in series]
-        past = [whole[:cut] for whole, cut in zip(given, cuts, strict=True)]
+        past = [first(whole, cut) for whole, cut in zip(given, cuts, strict=True)]
         if fitted is None or refit:
             before = [None if c is None else c[:cut] for c, cut in zip(columns, cuts, strict=True)]
             fitted = clone(forecaster)
@@ -91,6 +92,11 @@ def backtest(
                     found[name].setdefault(way, []).append(values)
     scores = {name: {way: np.stack(rows) for way, rows in each.items()} for name, each in found.items()}
     return Backtest(scores, tuple(forecasts), tuple(origins))
+
+
+def first(y: Any, num: int) -> Any:
+    """The first steps, by place, with their dates."""
+    return y.iloc[:num] if hasattr(y, "iloc") else y[:num]
 
 
 def _scores(forecast: Forecast, actual: np.ndarray) -> dict[str, np.ndarray]:
