@@ -258,3 +258,12 @@ def test_a_backtest_compares_with_simple_ways_in_the_same_scores():
 def test_what_cannot_be_meant_is_refused(options, y, says):
     with pytest.raises((ValueError, TypeError), match=says):
         BayesianForecaster(**options).fit(y)
+
+
+def test_a_backtest_of_dated_series_keeps_their_dates():
+    dates = pd.date_range("2023-01-01", periods=60)
+    ys = [pd.Series(autoregression(60, seed=seed), dates) for seed in (0, 1)]
+    forecaster = BayesianForecaster(method=EXACT, hidden=(), lags=2, num_paths=20)
+    found = forecaster.backtest(ys, horizon=4, num_origins=1)
+    assert found.scores["nll"]["forecaster"].shape == (2, 4)
+    assert [str(each.index[0].date()) for each in found.forecasts[0]] == ["2023-02-26"] * 2
