@@ -8,6 +8,7 @@ block right after a block of code quotes what the code prints, and is written an
 """
 
 import contextlib
+import importlib.util
 import io
 import os
 import re
@@ -51,9 +52,16 @@ def is_slow(text: str) -> bool:
 
 
 def needed(text: str) -> str | None:
-    """A library that not everybody has, if the first lines say that it is needed."""
+    """A library, or "data", that not everybody has, if the first lines say so."""
     found = _NEEDS.search("\n".join(text.splitlines()[:_FIRST_LINES]))
     return found[1] if found else None
+
+
+def is_there(name: str) -> bool:
+    """Whether a library is installed, or "data": a folder of data sets is named."""
+    if name == "data":
+        return bool(os.environ.get("MARGINAX_DATA"))
+    return importlib.util.find_spec(name) is not None
 
 
 def run_page(page: Path) -> list[str]:

@@ -1,11 +1,10 @@
 """Every Python block in the README and the documentation runs."""
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
-from docs.draw import NO_RUN, SLOW, is_slow, needed, python_blocks, run_page, with_outputs
+from docs.draw import NO_RUN, SLOW, is_slow, is_there, needed, python_blocks, run_page, with_outputs
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(page for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")] if page.exists())
@@ -22,8 +21,8 @@ def _case(page: Path):
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     library = needed(page.read_text(encoding="utf-8"))
-    if library is not None and importlib.util.find_spec(library) is None:
-        pytest.skip(f"{library} is not installed")
+    if library is not None and not is_there(library):
+        pytest.skip(f"{library} is not there")
     run_page(page)
 
 

@@ -38,13 +38,13 @@ def test_what_is_imported_is_a_dependency_and_the_other_way_round():
     extras = project["optional-dependencies"]
     always = {_name(line) for line in project["dependencies"]}
     brought = {}
-    for extra in ("playground", "cli", "data", "launch", "molecules", "plot", "programs", "tables", "torch"):
+    for extra in ("playground", "cli", "data", "images", "launch", "molecules", "plot", "programs", "tables", "torch"):
         brought |= {_name(line): extra for line in extras[extra] if not line.startswith("marginax[")}
-    modules = {"scikit-learn": "sklearn", "ml-dtypes": "ml_dtypes"}
+    modules = {"pillow": "PIL", "scikit-learn": "sklearn", "ml-dtypes": "ml_dtypes"}
     found = set()
     for path in (ROOT / "src").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        found |= set(re.findall(r'require\("([a-z_]+)', text))
+        found |= set(re.findall(r'require\("([A-Za-z_]+)', text))
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):
                 found |= {each.name.partition(".")[0] for each in node.names}
@@ -83,7 +83,7 @@ def test_shapes_are_checked_while_testing():
 
 def test_import_loads_no_heavy_library():
     heavy = (
-        "arviz blackjax dask distributed flax matplotlib numpyro pandas pooch rdkit rich safetensors selfies sklearn "
+        "PIL arviz blackjax dask distributed flax matplotlib numpyro pandas pooch rdkit rich safetensors selfies sklearn "
         "starlette typer"
     )
     code = f"import sys, marginax; print([name for name in '{heavy}'.split() if name in sys.modules])"

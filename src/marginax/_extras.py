@@ -6,6 +6,7 @@ from typing import Any
 
 EXTRAS = {
     "arviz": "plot",
+    "PIL": "images",
     "distributed": "launch",
     "filelock": "tables",
     "matplotlib": "plot",

@@ -6,8 +6,10 @@ $\ge N$, walked until it lands below N (Black & Rogaway, 2002). Row number = f(k
 that of the batch, not of the data, and any step can be reached at once, which is what makes a run resumable.
 """
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, UInt32
 
 _NUM_ROUNDS = 10
@@ -86,3 +88,14 @@ def rows_of_step(step: Int[Array, ""] | int, size: int, num: Size, *, key: PRNGK
     # position = step * size, split so that no product overflows 32 bits
     whole, rest = step // num, (step % num) * jnp.uint32(size)
     return shuffled_rows(whole * size + rest // num, rest % num, size, num, key=key)
+
+
+def rows_on_host(step: int, size: int, num: int, *, key: PRNGKeyArray) -> Int[np.ndarray, " {size}"]:
+    """As `rows_of_step`, for sources that are read by the host; steps times sizes may exceed 32 bits."""
+    epoch, offset = divmod(step * size, num)
+    return np.asarray(_compiled_rows(jnp.uint32(epoch), jnp.uint32(offset), size, num, key))
+
+
+@eqx.filter_jit
+def _compiled_rows(epoch, offset, size, num, key):
+    return shuffled_rows(epoch, offset, size, num, key=key)

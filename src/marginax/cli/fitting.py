@@ -12,7 +12,26 @@ import typer
 from marginax.cli.output import Debug, Json, Output, Quiet, table
 
 Data = Annotated[
-    Path, typer.Argument(help="A table: CSV or the like (also .gz), Parquet or Excel.", show_default=False)
+    Path,
+    typer.Argument(
+        help="A table: CSV or the like (also .gz), Parquet or Excel; or a folder of images.", show_default=False
+    ),
+]
+Labels = Annotated[
+    Path | None,
+    typer.Option(
+        help="Of images: a table of file names and labels; else images are of the class of their folder.",
+        show_default=False,
+    ),
+]
+Label = Annotated[
+    str | None, typer.Option(help="The column of --labels to predict, where there are several.", show_default=False)
+]
+ImageSize = Annotated[
+    str | None,
+    typer.Option(
+        help="Pixels that images are resized to, 32 or 32x48; else their own, at most 64.", show_default=False
+    ),
 ]
 Target = Annotated[str, typer.Option("--target", "-t", help="The column to predict.", show_default=False)]
 TargetOrNone = Annotated[str | None, typer.Option("--target", "-t", help="The column to predict.", show_default=False)]
@@ -45,6 +64,7 @@ SplitBy = Annotated[
 ]
 TestFraction = Annotated[float, typer.Option(help="Rows to hold out to judge by.")]
 Ignore = Annotated[list[str] | None, typer.Option(help="A column to leave out; may be repeated.")]
+_HIDDEN = "16,16,16"
 RunPath = Annotated[Path, typer.Argument(help="A directory that `marginax fit` made.", show_default=False)]
 
 
@@ -54,6 +74,9 @@ def fit(
     method: Annotated[str, typer.Option("--method", "-m", help="auto, or a name from `marginax methods`.")] = "auto",
     likelihood: Likelihood = None,
     prior: Prior = None,
+    labels: Labels = None,
+    label: Label = None,
+    image_size: ImageSize = None,
     annotators: Annotators = None,
     noisy_labels: NoisyLabels = False,
     unlabelled: Unlabelled = None,
@@ -69,7 +92,9 @@ def fit(
         float | None, typer.Option(help="Seconds for a fit; what is drawn by then is the posterior.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the split and of the fit.")] = 0,
-    hidden: Annotated[str, typer.Option(help="Widths of the hidden layers.")] = "16,16,16",
+    hidden: Annotated[
+        str | None, typer.Option(help="Widths of the hidden layers; else 16,16,16, for images 128.")
+    ] = None,
     chains: Annotated[int | None, typer.Option(help="Independent runs; else what the method does by itself.")] = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", "-o", help="NAME=VALUE: a setting of the method; may be repeated.")
@@ -79,10 +104,21 @@ def fit(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Fit a Bayesian network to a table, judge it on held-out rows and write a report.
+    """Fit a Bayesian network to a table or to a folder of images, judge it on held-out rows and write a report.
 
     Nothing is lost when it is interrupted: `marginax resume` goes on.
     """
+    given = dict(locals())
+    if data.is_dir():
+        output = Output(quiet, json, debug)
+        with output.speaking():
+            from marginax.cli.imaging import fit_images
+
+            fit_images(data, labels, given, output)
+        return
+    for name in ("labels", "label", "image_size"):
+        if given[name] is not None:
+            raise typer.BadParameter(f"--{name.replace('_', '-')} is for a folder of images, {data} is none")
     if target is None and annotators is None:
         raise typer.BadParameter(
             "--target names the column to predict, --annotators columns of labels of it, got neither"
@@ -100,16 +136,16 @@ def fit(
         if time_limit is not None and not time_limit > 0:
             raise ValueError(f"--time-limit must be > 0 seconds, got {time_limit:g}")
         chosen_prior = prior_named(prior)
-        labels = {"annotators": annotators, "noisy": noisy_labels, "unlabelled": unlabelled}
-        kind, given, found = read_labelled(data, target, task, likelihood, ignore, **labels)
+        how = {"annotators": annotators, "noisy": noisy_labels, "unlabelled": unlabelled}
+        kind, chosen_likelihood, found = read_labelled(data, target, task, likelihood, ignore, **how)
         for note in found.notes:
             output.note(note)
         say_missing(found, output)
         chosen = split(found, split_by, fraction=test_fraction, seed=seed)
         estimator = kind(
             method=with_options(method, option or []),
-            hidden=widths(hidden),
-            likelihood=given,
+            hidden=widths(_HIDDEN if hidden is None else hidden),
+            likelihood=chosen_likelihood,
             prior=chosen_prior,
             num_chains=chains,
             time_limit=time_limit,
@@ -132,7 +168,7 @@ def fit(
             found.written,
             seen=fingerprints(*train, found.x),
             train=train if all_rows else None,
-            fitted=train if given is not None and given.may_be_wrong else None,
+            fitted=train if chosen_likelihood is not None and chosen_likelihood.may_be_wrong else None,
             rows=found.rows[held_out],
             fitted_rows=found.rows[~held_out],
         )
@@ -140,7 +176,7 @@ def fit(
             kept.save(directory)
             output.clock.note("start")
             try:
-                with _without_warnings(), output.resumable(_how_to_go_on(directory)):
+                with finishing(directory, output):
                     estimator.fit(*train, directory=directory / FIT)
             finally:
                 if not fit_of(directory).exists:
@@ -169,17 +205,29 @@ def resume(run: RunPath, quiet: Quiet = False, json: Json = False, debug: Debug 
     output = Output(quiet, json, debug)
     with output.speaking():
         from marginax import estimators
+        from marginax.cli.image_runs import holds_images
+        from marginax.cli.imaging import resume_images
         from marginax.cli.runs import FIT, HeldOut, fit_of, run_directory
         from marginax.files import FileError
 
+        if holds_images(run):
+            resume_images(run, output)
+            return
         kept = HeldOut.load(run)
         if not fit_of(run).exists:
             raise FileError(f"{run} was ended before there was anything to keep: `{kept.command}` begins again")
         output.clock.note("start")
         with run_directory(run).owned():
-            with _without_warnings(), output.resumable(_how_to_go_on(run)):
+            with finishing(run, output):
                 estimator = estimators.resume(run_directory(run).at(FIT), progress=output.progress)
             _finish(estimator, kept, run, output)
+
+
+@contextlib.contextmanager
+def finishing(directory: Path, output: Output) -> Iterator[None]:
+    """While a run is fitted: an interrupt says how to go on."""
+    with _without_warnings(), output.resumable(_how_to_go_on(directory)):
+        yield
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from marginax._extras import require
-from marginax.cli.fitting import RunPath
+from marginax.cli.fitting import Label, Labels, RunPath
 from marginax.cli.output import Debug, Json, Output, Quiet, table
 
 _BLOCK = 4096
@@ -16,7 +16,9 @@ Level = Annotated[float | None, typer.Option(help="Probability of intervals; els
 
 def predict(
     run: RunPath,
-    data: Annotated[Path, typer.Argument(help="Rows to predict, with the columns of the fit.", show_default=False)],
+    data: Annotated[
+        Path, typer.Argument(help="Rows to predict, with the columns of the fit, or a folder.", show_default=False)
+    ],
     out: Annotated[Path | None, typer.Option(help="File to write; else standard output.")] = None,
     level: Level = None,
     quiet: Quiet = False,
@@ -29,10 +31,14 @@ def predict(
     """
     output = Output(quiet, json, debug)
     with output.speaking():
+        from marginax.cli.image_runs import holds_images
+        from marginax.cli.imaging import predict_images
         from marginax.cli.runs import HeldOut
         from marginax.data import read_table
-        from marginax.files import write_text
 
+        if holds_images(run):
+            _give(predict_images(run, data, output), out, output)
+            return
         kept = HeldOut.load(run)
         estimator = _load(run, kept)
         found = read_table(data, written=kept.written)
@@ -46,20 +52,16 @@ def predict(
                 parts.append(_columns(estimator, part, kept.level if level is None else level))
                 advance(len(part))
         predicted = require("pandas").concat(parts, ignore_index=True)
-        found = require("pandas").concat([others, predicted], axis=1)
-        plain = without_formulas(found)
-        if out is not None:
-            write_text(out, plain.to_csv(index=False))
-            output.result({"rows": len(found), "out": str(out)}, f"{len(found):,} predictions in {out}")
-        elif json:
-            output.result({"rows": len(found), "predictions": found.to_dict("records")}, "")
-        else:
-            plain.to_csv(sys.stdout, index=False)
+        _give(require("pandas").concat([others, predicted], axis=1), out, output)
 
 
 def evaluate(
     run: RunPath,
-    data: Annotated[Path, typer.Argument(help="Rows with their targets, not those of the fit.", show_default=False)],
+    data: Annotated[
+        Path, typer.Argument(help="Rows with their targets, not those of the fit, or a folder.", show_default=False)
+    ],
+    labels: Labels = None,
+    label: Label = None,
     level: Level = None,
     training_rows: Annotated[
         bool, typer.Option("--training-rows", help="Judge rows that the run was trained on, too.")
@@ -79,10 +81,19 @@ def evaluate(
     with output.speaking():
         import numpy as np
 
+        from marginax.cli.image_runs import holds_images
+        from marginax.cli.imaging import evaluate_images
         from marginax.cli.judging import judge
         from marginax.cli.runs import HeldOut
         from marginax.data import read_table
 
+        if holds_images(run):
+            if truth is not None:
+                raise ValueError("--truth is for tables: --labels names the labels of images")
+            evaluate_images(run, data, labels, label, training_rows, level, output)
+            return
+        if labels is not None or label is not None:
+            raise ValueError("--labels and --label are for runs of images")
         kept = HeldOut.load(run)
         estimator = _load(run, kept)
         found = read_table(data, written=kept.written)
@@ -117,12 +128,32 @@ def report(
     """Write the report of a run again: one HTML file that needs no network."""
     output = Output(quiet, json, debug)
     with output.speaking():
+        from marginax.cli.image_runs import holds_images
+        from marginax.cli.imaging import report_images
         from marginax.cli.judging import write_run_report
         from marginax.cli.runs import HeldOut, report_of
 
-        kept = HeldOut.load(run)
-        path = write_run_report(_load(run, kept, judged=True), kept, run, out or report_of(run), output)
+        path = out or report_of(run)
+        if holds_images(run):
+            report_images(run, path, output)
+        else:
+            kept = HeldOut.load(run)
+            write_run_report(_load(run, kept, judged=True), kept, run, path, output)
         output.result({"report": str(path)}, str(path))
+
+
+def _give(found: Any, out: Path | None, output: Output) -> None:
+    """Predictions as a file, as JSON or as they come."""
+    from marginax.files import write_text
+
+    plain = without_formulas(found)
+    if out is not None:
+        write_text(out, plain.to_csv(index=False))
+        output.result({"rows": len(found), "out": str(out)}, f"{len(found):,} predictions in {out}")
+    elif output.json:
+        output.result({"rows": len(found), "predictions": found.to_dict("records")}, "")
+    else:
+        plain.to_csv(sys.stdout, index=False)
 
 
 def _targets(found: Any, kept: Any, truth: str | None, *, known: bool = True) -> Any:

@@ -12,9 +12,12 @@ from marginax.data.datasets import (
     load_lidc,
     load_mnist,
     load_omniglot,
+    load_sunspots,
     load_uci,
 )
 from marginax.data.growing import GrowingMinibatches
+from marginax.data.image_files import ImageFiles
+from marginax.data.image_folder import ImageFolder, load_images
 from marginax.data.mapped import MappedFiles
 from marginax.data.missing import MISSING
 from marginax.data.molecules import SelfiesTokenizer, canonical_smiles, load_qm9, read_molecule
@@ -46,6 +49,8 @@ __all__ = [
     "FullBatch",
     "GaussianNoise",
     "GrowingMinibatches",
+    "ImageFiles",
+    "ImageFolder",
     "Jitter",
     "MappedFiles",
     "Minibatches",
@@ -70,10 +75,12 @@ __all__ = [
     "load_co2",
     "load_crowd",
     "load_fashion_mnist",
+    "load_images",
     "load_lidc",
     "load_mnist",
     "load_omniglot",
     "load_qm9",
+    "load_sunspots",
     "load_uci",
     "majority_vote",
     "moments_of",

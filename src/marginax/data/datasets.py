@@ -76,6 +76,11 @@ _NODULES = FileSource(
     origin="an npz file with images (2630, 64, 64), masks (2630, 4, 512) of bytes, the pixels of a mask packed by "
     "numpy.packbits, and patient (2630,) of text: slices around lung nodules of LIDC-IDRI (Armato et al., 2011)"
 )
+_SUNSPOTS = FileSource(
+    origin="an npz file with year and yearly (289,), month and monthly (2820,): the sunspot numbers of Andrews & "
+    "Herzberg (1985) and Tong (1990)"
+)
+_NUM_SUNSPOTS = {"yearly": ("year", "i", 289), "monthly": ("month", "f", 2820)}
 _PATIENT_PARTS = {"train": (0, 5 / 7), "valid": (5 / 7, 6 / 7), "test": (6 / 7, 1)}
 _NUM_CHARACTERS = {"train": 664, "valid": 100, "test": 200}  # in the order of the file
 _OMNIGLOT = FileSource(
@@ -302,6 +307,29 @@ def load_co2(which: str = "monthly") -> tuple[Float[np.ndarray, " n"], Float[np.
         path = find_file("co2", "weekly_1958_2001.csv", _CO2_WEEKLY)
         return _read_co2(path, ["date", "co2"], _middle_of_day)
     raise ValueError(f"which must be 'monthly' or 'weekly', got {which!r}")
+
+
+def load_sunspots(which: str = "monthly") -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Mean numbers of sunspots, which rise and fall in about eleven years (Andrews & Herzberg, 1985; Tong, 1990).
+
+    Args:
+        which: "monthly" (1749 to 1983) or "yearly" (1700 to 1988).
+
+    Returns:
+        The time as a decimal year, and the numbers.
+    """
+    if which not in _NUM_SUNSPOTS:
+        raise ValueError(f"which must be 'monthly' or 'yearly', got {which!r}")
+    path = find_file("timeseries", "sunspots.npz", _SUNSPOTS)
+    arrays = read_npz(
+        path,
+        {
+            name: ((num,), kind)
+            for key, (time, k, num) in _NUM_SUNSPOTS.items()
+            for name, kind in ((time, k), (key, "f"))
+        },
+    )
+    return arrays[_NUM_SUNSPOTS[which][0]].astype(np.float64), arrays[which]
 
 
 def _load_images(folder: str, split: str, url: str, files: dict[str, str]) -> tuple[Images, Labels]:

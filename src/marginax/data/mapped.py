@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from marginax._kernels.permutation import shuffled_rows
+from marginax._kernels.permutation import rows_on_host
 from marginax.data.arrays import DataSpec
 from marginax.data.scaling import Scaling
 from marginax.data.sources import AbstractSource, Batch
@@ -71,8 +71,7 @@ class MappedFiles(AbstractSource):
     def batch(self, step: Int[Array, ""] | int, *, key: PRNGKeyArray) -> Batch:
         """Read the rows of one step from disk (host only)."""
         x, y = self._files()
-        epoch, offset = divmod(int(step) * self.batch_size, len(x))
-        rows = np.asarray(_rows(jnp.uint32(epoch), jnp.uint32(offset), self.batch_size, len(x), key))
+        rows = rows_on_host(int(step), self.batch_size, len(x), key=key)
         batch_x, batch_y = self._read(x, y, rows)
         return Batch((jnp.asarray(batch_x), jnp.asarray(batch_y)), jnp.asarray(rows), len(x))
 
@@ -104,11 +103,6 @@ class MappedFiles(AbstractSource):
         if self.scaling is not None:
             bx, by = self.scaling.transform_x(bx), self.scaling.transform_y(by)
         return np.asarray(bx, real), np.asarray(by)
-
-
-@eqx.filter_jit
-def _rows(epoch, offset, size, num, key):
-    return shuffled_rows(epoch, offset, size, num, key=key)
 
 
 def _open(path: str, name: str) -> np.ndarray:

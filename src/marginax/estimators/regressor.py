@@ -98,7 +98,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         likelihood = Gaussian(scale=FromNetwork()) if self.likelihood is None else self.likelihood
         if not isinstance(likelihood, AbstractLikelihood) or likelihood.outcome(1).is_class:
             raise TypeError(f"likelihood must be one of numbers, such as mx.likelihoods.Gaussian(), got {likelihood!r}")
-        out_size = _out_size(likelihood, 1 if targets.ndim == 1 else targets.shape[1])
+        out_size = out_size_of(likelihood, 1 if targets.ndim == 1 else targets.shape[1])
         if likelihood.outcome(out_size) is Outcome.COUNT:  # counts have no unit to change
             return Arrays(x, targets), likelihood, out_size
         shift, factor, constant = moments_of(targets, name="y")
@@ -110,7 +110,7 @@ class BayesianRegressor(RegressorMixin, BayesianEstimator):
         return Arrays(x, (targets - shift) / factor, scaling=scaling), likelihood, out_size
 
 
-def _out_size(likelihood: AbstractLikelihood, num_targets: int) -> int:
+def out_size_of(likelihood: AbstractLikelihood, num_targets: int) -> int:
     """How many outputs describe this many targets."""
     for size in range(num_targets, 30 * num_targets + 1):
         try:

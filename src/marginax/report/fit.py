@@ -7,7 +7,7 @@ from typing import Any
 
 from marginax.data import Scaling
 from marginax.posterior.posterior import AbstractPosterior
-from marginax.report import labels, quality, scores, story, uncertainty
+from marginax.report import gallery, labels, quality, scores, story, uncertainty
 from marginax.report.material import Material, gather
 from marginax.report.page import AbstractBlock, Items, Section, write_page
 
@@ -18,6 +18,7 @@ _CLAUSE = {
 }
 
 _PARTS: dict[str, Callable[[Material], Section | None]] = {
+    "images": gallery.gallery_section,
     "labels": labels.label_section,
     "calibration": quality.calibration_section,
     "cases": quality.prediction_section,
@@ -42,6 +43,7 @@ def write_report(
     classes: Sequence[str] | None = None,
     annotators: Sequence[str] | None = None,
     rows: Any = None,
+    row_names: Sequence[str] | None = None,
     title: str | None = None,
     command: str | None = None,
     level: float = 0.9,
@@ -50,7 +52,8 @@ def write_report(
     """Write what was fitted and how good it is as one HTML file, which needs no network.
 
     Scores with standard errors beside those of a constant and of a linear model, calibration, coverage, predictions
-    with bands, the most uncertain rows and why they are so, chains, cost and how to reproduce. What does not apply is
+    with bands, the most uncertain rows and why they are so, chains, cost and how to reproduce. Images are shown: the
+    most uncertain ones, and those that were confidently wrong. What does not apply is
     left out, and the report says why. Where labels may be wrong, it says which probably are, and of annotators how good
     they are; scores are then of labels as they were given, one by one.
 
@@ -66,6 +69,7 @@ def write_report(
         classes: names of the classes, in order.
         annotators: names of those who gave labels, with `mx.likelihoods.Annotators`; by default their numbers.
         rows: numbers of the training rows in the user's file, from 0, to name those whose labels are probably wrong.
+        row_names: what the held-out rows are called, such as names of files; else they are numbered.
         title: at the top.
         command: that made the fit, to show how to reproduce it.
         level: probability of intervals.
@@ -99,6 +103,7 @@ def write_report(
         command=command,
         annotators=annotators,
         rows=rows,
+        row_names=row_names,
     )
     announce("scores")
     measured = scores.measure(material)

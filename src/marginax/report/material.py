@@ -33,6 +33,7 @@ class Material:
             column each, and in `y` and `train` a row each.
         annotators: their names; empty where there are none.
         rows: what the training rows are called; empty if they are numbered.
+        row_names: what the held-out rows are called; empty if they are numbered.
     """
 
     posterior: AbstractPosterior
@@ -49,6 +50,7 @@ class Material:
     given: tuple[np.ndarray, np.ndarray] | None = None
     annotators: tuple[str, ...] = ()
     rows: tuple[int, ...] = ()
+    row_names: tuple[str, ...] = ()
 
     @property
     def of_classes(self) -> bool:
@@ -107,7 +109,16 @@ class Material:
     @property
     def unit(self) -> str:
         """What is judged one by one."""
-        return "labels" if self.annotators else "rows"
+        return "labels" if self.annotators else "images" if self.shows_images else "rows"
+
+    @property
+    def shows_images(self) -> bool:
+        """Whether inputs are images of one channel or of red, green and blue."""
+        return self.x.ndim == 4 and self.x.shape[1] in (1, 3)
+
+    def name_row(self, place: int) -> str:
+        """A held-out row in the user's words."""
+        return self.row_names[place] if self.row_names else str(place)
 
     def row(self, place: int) -> str:
         """A training row as the user knows it."""
@@ -141,6 +152,7 @@ def gather(
     command: str | None,
     annotators: Sequence[str] | None = None,
     rows: Any = None,
+    row_names: Sequence[str] | None = None,
 ) -> Material:
     """Check what came, and predict."""
     if not isinstance(posterior, AbstractPosterior):
@@ -181,6 +193,8 @@ def gather(
         train = tuple(part[train[1] != MISSING] for part in train)
     if rows is not None and given is not None and len(rows) != len(given[1]):
         raise ValueError(f"rows must have {len(given[1])} entries, one per training row, got {len(rows)}")
+    if row_names is not None and len(row_names) != len(targets):
+        raise ValueError(f"row_names must have {len(targets)} entries, one per held-out row, got {len(row_names)}")
     if inputs.ndim == 2 and not len(names):
         names = [f"x{i}" for i in range(inputs.shape[1])]
     if inputs.ndim == 2 and len(names) != inputs.shape[1]:
@@ -200,6 +214,7 @@ def gather(
         given=given,
         annotators=tuple(map(str, annotators or ())),
         rows=() if rows is None else tuple(int(each) for each in rows),
+        row_names=() if row_names is None else tuple(map(str, row_names)),
     )
 
 

@@ -193,14 +193,29 @@ class Bitmap(AbstractBlock):
     Attributes:
         content: of the file.
         label: what it shows, for those who do not see it.
+        caption: what to see in it; lines are kept.
     """
 
     content: bytes
     label: str
+    caption: str = ""
 
     def html(self) -> str:
         source = f"data:image/png;base64,{base64.b64encode(self.content).decode()}"
-        return f'<figure><div class="frame"><img alt="{html.escape(self.label)}" src="{source}"></div></figure>'
+        lines = "<br>".join(html.escape(line) for line in self.caption.splitlines())
+        caption = f"<figcaption>{lines}</figcaption>" if lines else ""
+        image = f'<img alt="{html.escape(self.label)}" src="{source}">'
+        return f'<figure><div class="frame">{image}</div>{caption}</figure>'
+
+
+@dataclass(frozen=True)
+class Gallery(AbstractBlock):
+    """Small pictures side by side, as many as there is room for."""
+
+    pictures: tuple[Bitmap, ...]
+
+    def html(self) -> str:
+        return f'<div class="gallery">{"".join(each.html() for each in self.pictures)}</div>'
 
 
 @dataclass(frozen=True)

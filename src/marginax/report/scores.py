@@ -54,6 +54,8 @@ def _words(material: Material, beside: dict[str, ScoreTable]) -> str:
         linear = "a ridge regression with Gaussian noise"
     if "linear" in beside:
         texts.append(f"Linear: {linear}, fitted to the training rows.")
+    elif not material.names:
+        texts.append("A linear model is left out, since inputs are not the columns of a table.")
     elif material.train is None:
         texts.append("A linear model is left out, since the report was given no training rows (train=).")
     return " ".join(texts)

@@ -89,6 +89,12 @@ figure { margin: 0 0 1rem; }
   gap: 1rem; margin: 0 0 1rem;
 }
 .pair figure { margin: 0; }
+.gallery {
+  display: grid; grid-template-columns: repeat(auto-fill, minmax(7.5rem, 1fr)); gap: .75rem; margin: 0 0 1.25rem;
+}
+.gallery figure { margin: 0; }
+.gallery .frame { padding: .35rem; }
+.gallery figcaption { font-size: .8125rem; overflow-wrap: anywhere; }
 .frame {
   background: var(--card); border: 1px solid var(--line);
   border-radius: .75rem; padding: .6rem;

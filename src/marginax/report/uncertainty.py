@@ -80,7 +80,7 @@ def _cases(material: Material, parts: Parts) -> Table:
     far = material.distances if material.names else None
     rows = []
     for i in order.tolist():
-        row = {"row": str(int(i)), **_said(material, i)}
+        row = {"row": material.name_row(i), **_said(material, i)}
         row |= {"epistemic": _number(parts.epistemic[i]), "aleatoric": _number(parts.aleatoric[i])}
         row["mostly"] = "epistemic" if parts.share[i] > 0.5 else "aleatoric"
         if far is not None:
