@@ -31,6 +31,7 @@ from marginax.nets.noise import (
     Perturbed,
     WeightDropout,
 )
+from marginax.nets.rank_one import RankOneFactors, rank_one_layers
 from marginax.nets.recurrent import GRU, LSTM, AbstractRecurrent
 from marginax.nets.sequences import Embedding, SequenceInput
 from marginax.nets.torch import (
@@ -71,6 +72,7 @@ __all__ = [
     "Perturbed",
     "Pointwise",
     "Probabilities",
+    "RankOneFactors",
     "SequenceInput",
     "TorchNetwork",
     "Transformer",
@@ -96,6 +98,7 @@ __all__ = [
     "load_safetensors",
     "load_state_dict",
     "max_pool2d",
+    "rank_one_layers",
     "register_layer",
     "reinitialise",
     "replace_layers",
