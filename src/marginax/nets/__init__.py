@@ -21,6 +21,7 @@ from marginax.nets.layers import (
 from marginax.nets.lenet import LeNet
 from marginax.nets.linear import Pointwise
 from marginax.nets.mlp import MLP
+from marginax.nets.narrowing import narrowed
 from marginax.nets.noise import (
     AbstractNoise,
     ConcreteFactor,
@@ -98,6 +99,7 @@ __all__ = [
     "load_safetensors",
     "load_state_dict",
     "max_pool2d",
+    "narrowed",
     "rank_one_layers",
     "register_layer",
     "reinitialise",

@@ -1,8 +1,8 @@
 r"""Layers that share their weights and differ by vectors (Wen, Tran & Ba, 2020; Dusenberry et al., 2020).
 
-Each member of an ensemble has weights $W \circ s r^\top$: all share $W$, and each has factors $r$ of the inputs and $s$
-of the outputs (channels of images) of its own, so that $y = s \circ (W (r \circ x)) + b$. Examples of a batch may belong
-to different members, and go through $W$ in one product all the same.
+Each member of an ensemble has weights $W \circ s r^\top$: all share $W$, and each has factors $r$ of the inputs and
+$s$ of the outputs (channels of images) of its own, so that $y = s \circ (W (r \circ x)) + b$. Examples of a batch may
+belong to different members, and go through $W$ in one product all the same.
 """
 
 from typing import Any, ClassVar
@@ -65,7 +65,7 @@ class RankOneFactors(AbstractNoise):
         return drawn(self.inputs, self.input_scale, 0), drawn(self.outputs, self.output_scale, 1), at(self.bias)
 
     def _members(self, batch: tuple[int, ...], dtype: Any) -> Float[Array, "member b"]:
-        """Which member each example belongs to, as columns with a single 1: their products are quick to differentiate."""
+        """Which member each example belongs to, as columns with a single 1: gathering is slow to differentiate."""
         num = self.inputs.shape[0]
         first = 0 if self.first is None else self.first
         return jax.nn.one_hot((first + jnp.arange(batch[0])) % num, num, axis=0, dtype=dtype)
@@ -79,7 +79,9 @@ class RankOneFactors(AbstractNoise):
     def applied_to(self, layer: Any) -> Any:
         """The layer with the weights and the bias of the member, at the mean of its factors."""
         inputs = self.inputs.reshape(1, -1, *(1 for _ in layer.weight.shape[2:]))
-        layer = eqx.tree_at(lambda at: at.weight, layer, layer.weight * per_channel(self.outputs, layer.weight) * inputs)
+        layer = eqx.tree_at(
+            lambda at: at.weight, layer, layer.weight * per_channel(self.outputs, layer.weight) * inputs
+        )
         return self.with_bias(layer)
 
     def with_bias(self, layer: Any) -> Any:
@@ -111,7 +113,7 @@ def rank_one_layers(network: Any, weights: PyTree) -> list[bool]:
         found.append(random.weight is not None)
         if found[-1] and not _has_channels(layer):
             raise ValueError(
-                f"network must have a number for every input and output of its layers, for a factor each, but {path} has "
+                f"network must have layers with a weight for every pair of input and output, but {path} has "
                 f"{_why_not(layer)}: fix its weights with mx.Model(subset=...), or choose DeepEnsemble()"
             )
     if not any(found):

@@ -15,13 +15,12 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from marginax._kernels.random import derive, normal
 from marginax.data import Batch
 from marginax.infer.catalogue import register_method
-from marginax.infer.members.shared_weights import AbstractSharedWeights, spread_out
+from marginax.infer.members.shared_weights import AbstractSharedWeights, member_at, spread_out
 from marginax.model import Model, Params
 from marginax.nets import RankOneFactors, layers_of, rank_one_layers, replace_layers
 
@@ -64,8 +63,11 @@ class BatchEnsemble(AbstractSharedWeights):
             model, params, self.num_members, _APART if self.initial_scale is None else self.initial_scale, key=key
         )
 
-    def member(self, model: Model, params: Params, own: Factors) -> Params:
-        return with_factors(params, own, RankOneFactors.applied_to)
+    def members(self, model: Model, params: Params, own: Factors) -> Params:
+        return jax.vmap(lambda one: with_factors(params, one, RankOneFactors.applied_to))(own)
+
+    def log_prior(self, model: Model, params: Params, own: Factors, first: Int[Array, ""]) -> Float[Array, ""]:
+        return model.log_prior(with_factors(params, member_at(own, first), RankOneFactors.applied_to))
 
     def log_likelihood(
         self, model: Model, params: Params, own: Factors, batch: Batch, first: Int[Array, ""], *, key: PRNGKeyArray

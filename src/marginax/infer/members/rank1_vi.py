@@ -1,8 +1,8 @@
 r"""Rank-1 Bayesian networks (Dusenberry et al., 2020): variational inference over factors, not over weights.
 
-Weights are $W \circ s r^\top$. The factors have priors $N(1, s_0^2)$ and, for each member m of a mixture, variational laws
-$r \sim N(\mu_m, \sigma_m^2)$, $s$ likewise; the shared $W$ is at its mode, and so are the biases that each member has of
-its own. The bound is
+Weights are $W \circ s r^\top$. The factors have priors $N(1, s_0^2)$ and, for each member m of a mixture, variational
+laws $r \sim N(\mu_m, \sigma_m^2)$, $s$ likewise; the shared $W$ is at its mode, and so are the biases that each member
+has of its own. The bound is
 
 $\frac{1}{M} \sum_m \big[ E_{q_m} \log p(D \mid W, r, s) - \mathrm{KL}(q_m \,\|\, N(1, s_0^2)) \big] + \log p(W)$,
 
@@ -68,9 +68,9 @@ class Rank1VI(AbstractSharedWeights):
         own = first_factors(model, params, self.num_members, self.prior_scale, key=key)
         return tuple(factors and with_spread(factors) for factors in own)
 
-    def member(self, model: Model, params: Params, own: Factors) -> Params:
+    def members(self, model: Model, params: Params, own: Factors) -> Params:
         """At the means of the factors."""
-        return with_factors(params, own, RankOneFactors.applied_to)
+        return jax.vmap(lambda one: with_factors(params, one, RankOneFactors.applied_to))(own)
 
     def log_likelihood(
         self, model: Model, params: Params, own: Factors, batch: Batch, first: Int[Array, ""], *, key: PRNGKeyArray
@@ -96,10 +96,8 @@ def normal_factors(own: Factors) -> Factors:
     """Rho as standard deviations."""
 
     def with_scales(factors: RankOneFactors) -> RankOneFactors:
-        assert factors.input_scale is not None and factors.output_scale is not None
-        return replace(
-            factors, input_scale=softplus(factors.input_scale), output_scale=softplus(factors.output_scale)
-        )
+        inputs, outputs = jax.tree.map(softplus, (factors.input_scale, factors.output_scale))
+        return replace(factors, input_scale=inputs, output_scale=outputs)
 
     return tuple(factors and with_scales(factors) for factors in own)
 
@@ -107,11 +105,10 @@ def normal_factors(own: Factors) -> Factors:
 def divergence(own: Factors, prior_scale: float | Array) -> Float[Array, ""]:
     """Of all factors from their prior."""
     total = jnp.zeros(())
-    for factors in own:
-        if factors is not None:
-            assert factors.input_scale is not None and factors.output_scale is not None
-            total = total + divergence_from_normal(factors.inputs, factors.input_scale, 1.0, prior_scale)
-            total = total + divergence_from_normal(factors.outputs, factors.output_scale, 1.0, prior_scale)
+    for factors in filter(None, own):
+        for mean, scale in ((factors.inputs, factors.input_scale), (factors.outputs, factors.output_scale)):
+            if scale is not None:
+                total = total + divergence_from_normal(mean, scale, 1.0, prior_scale)
     return total
 
 

@@ -64,8 +64,12 @@ class AbstractSharedWeights(AbstractOptimised):
         """What is the members' own at the start; leaves have an axis (member,)."""
 
     @abc.abstractmethod
-    def member(self, model: Model, params: Params, own: PyTree) -> Params:
-        """The parameters of a member as a network by itself."""
+    def members(self, model: Model, params: Params, own: PyTree) -> Params:
+        """The parameters of every member as a network by itself; leaves have an axis (member,)."""
+
+    @abc.abstractmethod
+    def log_prior(self, model: Model, params: Params, own: PyTree, first: Int[Array, ""]) -> Float[Array, ""]:
+        """Mean over the members of their log prior; that of member `first` is an estimate, as cheap as for one."""
 
     @abc.abstractmethod
     def log_likelihood(
@@ -82,10 +86,6 @@ class AbstractSharedWeights(AbstractOptimised):
             key: for what else is drawn.
         """
 
-    def log_prior(self, model: Model, params: Params, own: PyTree, first: Int[Array, ""]) -> Float[Array, ""]:
-        """Mean over the members of their log prior, estimated by that of one: as cheap as for one network."""
-        return model.log_prior(self.member(model, params, jax.tree.map(lambda leaf: leaf[first], own)))
-
     # ---- the protocol
 
     needs_layers: ClassVar[bool] = True
@@ -95,7 +95,7 @@ class AbstractSharedWeights(AbstractOptimised):
     def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> SharedState:
         if has_own_noise(model.network):
             raise ValueError(
-                f"network must have no dropout of its own for {type(self).__name__}: leave it out, or choose MCDropout()"
+                f"network must have no dropout of its own for {type(self).__name__}: leave it out, or use MCDropout()"
             )
         own = self.first_own(model, params, batch, key=key)
         return SharedState(params, own, self.first_memory((params, own)))
@@ -117,19 +117,19 @@ class AbstractSharedWeights(AbstractOptimised):
 
     def posterior(self, model: Model, state: SharedState, draws: PyTree, infos: Infos) -> AbstractPosterior:
         """The members as draws of each chain."""
-        params = _members(self, model, (state.params, state.own))
+        params = _of_chains(self, model, (state.params, state.own))
         return Draws(model=model, params=jax.tree.map(np.asarray, params))
 
 
 @eqx.filter_jit
-def _members(method: AbstractSharedWeights, model: Model, trained: tuple[Params, PyTree]) -> Params:
+def _of_chains(method: AbstractSharedWeights, model: Model, trained: tuple[Params, PyTree]) -> Params:
     """With axes (chain, member)."""
+    return jax.vmap(lambda chain: method.members(model, *chain))(trained)
 
-    def of_chain(trained: tuple[Params, PyTree]) -> Params:
-        params, own = trained
-        return jax.vmap(lambda one: method.member(model, params, one))(own)
 
-    return jax.vmap(of_chain)(trained)
+def member_at(own: PyTree, index: Array | int) -> PyTree:
+    """What is one member's own."""
+    return jax.tree.map(lambda leaf: leaf[index], own)
 
 
 def spread_out(tree: Any, num: int) -> Any:
