@@ -65,9 +65,9 @@ def ends_of(network: Any, x_shape: tuple[int, ...], dtype: Any) -> tuple[int, in
 
     program = jax.make_jaxpr(past_first)(x, jax.ShapeDtypeStruct(given, dtype)).jaxpr
     inside = _behind(program, program.outvars[1])
-    if program.invars[0] in _behind(program, program.outvars[0])[1] or not _is_reshaped(program.invars[0], inside):
+    if program.invars[0] in _behind(program, program.outvars[0])[1] or not _is_reshaped(program, inside):
         raise ValueError(
-            f"network must know of its input by its first layer alone, {paths[first]}, which has it as it is"
+            f"network must give its input as it is to its first layer, {paths[first]}, and to nothing else"
         )
 
     def at_last(x: Array, output: Array) -> Array:
@@ -89,6 +89,8 @@ def _behind(program: Jaxpr, result: Any) -> tuple[set[str], set[Any]]:
     return names, needed
 
 
-def _is_reshaped(x: Any, behind: tuple[set[str], set[Any]]) -> bool:
+def _is_reshaped(program: Jaxpr, behind: tuple[set[str], set[Any]]) -> bool:
+    """Whether the second result is the first argument in another shape."""
     names, needed = behind
-    return x in needed and names <= _RESHAPES
+    x, heard = program.invars[0], program.outvars[1]
+    return x in needed and names <= _RESHAPES and heard.aval.size == x.aval.size  # pyright: ignore

@@ -110,7 +110,6 @@ class MIMO(AbstractSharedWeights):
         for m in range(self.num_members):
             # row i stood where the order of the member has it
             output = outputs[:, m] if m == 0 else outputs[jnp.argsort(orders[m - 1]), m]
-            output = output.reshape(batch.size, -1)
             found.append(model.log_likelihood_of(lambda x, key, y=output: y, params, batch, key=derive(key, 1)))
         return batch.total(sum(found[1:], found[0]) / self.num_members)
 
@@ -124,13 +123,13 @@ def independent_orders(size: int, num: int, repetition: float, *, key: PRNGKeyAr
 
 def joint_outputs(
     network: Any, own: Ends, x: Float[Array, "b ..."], orders: list[Int[Array, " b"]]
-) -> Float[Array, "b member ..."]:
+) -> Float[Array, "b member k"]:
     """Outputs of all members at each place of the batch, where member m > 0 has the input `x[orders[m - 1]]`."""
     others = tuple(jnp.moveaxis(x[order], 0, -1) for order in orders)
-    return map_examples(_joint, (network, own), x, others)
+    return map_examples(_joint, (network, own), x, others).reshape(len(x), 1 + len(orders), -1)
 
 
-def _joint(parts: tuple[Any, Ends], x: Array, others: tuple[Array, ...]) -> Float[Array, "member ..."]:
+def _joint(parts: tuple[Any, Ends], x: Array, others: tuple[Array, ...]) -> Array:
     network, own = parts
     layers = layers_of(network)
     layers[own.first] = _Inputs(layers[own.first], own.inputs, others)
@@ -154,7 +153,7 @@ class _Inputs(eqx.Module):
 
 
 class _Outputs(eqx.Module):
-    """The last layer, with an output for every member."""
+    """The last layer, with outputs for every member, one after the other."""
 
     layer: Any
     weights: Array
@@ -162,7 +161,8 @@ class _Outputs(eqx.Module):
 
     def __call__(self, x: Array, *, key: Any = None) -> Array:
         biases = [self.layer.bias] * len(self.weights) if self.biases is None else self.biases
-        return jnp.stack([_with_values(self.layer, *one)(x) for one in zip(self.weights, biases, strict=True)])
+        outputs = [_with_values(self.layer, *one)(x) for one in zip(self.weights, biases, strict=True)]
+        return jnp.concatenate([jnp.atleast_1d(y) for y in outputs])
 
 
 def _with_values(layer: Any, weight: Array | None, bias: Array | None) -> Any:
