@@ -81,7 +81,7 @@ def ends_of(network: Any, x_shape: tuple[int, ...], dtype: Any) -> tuple[int, in
 
 def _behind(program: Jaxpr, result: Any) -> tuple[set[str], set[Any]]:
     """Names of the operations that a result comes from, and the variables among what it depends on."""
-    names, needed = set(), {result}
+    names, needed = set(), {result} if isinstance(result, Var) else set()
     for equation in reversed(program.eqns):
         if needed.intersection(equation.outvars):
             names.add(equation.primitive.name)
