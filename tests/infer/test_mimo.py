@@ -170,6 +170,21 @@ def test_members_are_draws_and_learn():
     assert jax.tree.map(lambda a: a[0], posterior.sample(1, key=0))(jnp.asarray(X[0])).shape == (1,)
 
 
+def test_what_members_share_is_computed_once_in_predictions():
+    """They have the same input, so that they differ in the last layer alone: one pass for all of them."""
+    posterior = mx.fit(curve_model(), (X, Y), MIMO(num_members=3, num_epochs=1), key=0)
+    functions = posterior.functions(key=KEY)
+    assert functions.num_draws == 3
+    program = jax.make_jaxpr(jax.vmap(lambda draw: functions.distribution(draw, jnp.asarray(X)).mean))(functions.draws)
+    shapes = [eqn.outvars[0].aval.shape for eqn in program.jaxpr.eqns if eqn.primitive.name == "dot_general"]
+    assert [3 in shape for shape in shapes] == [False, False, True]
+    outputs = [
+        posterior.model.output(jax.tree.map(lambda a, m=m: jnp.asarray(a[0, m]), posterior.params), jnp.asarray(X))
+        for m in range(3)
+    ]
+    np.testing.assert_allclose(posterior.predict(X).mean, np.mean(outputs, axis=0)[:, 0], rtol=1e-4, atol=1e-5)
+
+
 def test_images_have_members():
     x = RNG.normal(size=(12, 18, 18)).astype(np.float32)
     model = mx.Model(mx.nets.LeNet((1, 18, 18), (2, 3), 4, 2, key=0), mx.likelihoods.Categorical())
