@@ -72,7 +72,11 @@ class RankOneFactors(AbstractNoise):
 
     def call(self, layer: Any, x: Array, noise: tuple[Array, Array, Array | None]) -> Array:
         inputs, outputs, bias = noise
-        y = _without_bias(layer)(per_channel(inputs, x) * x)
+        if inputs.size == 1:  # as well a factor of all outputs, and then nobody asks how these depend on an image
+            outputs = inputs * outputs
+        else:
+            x = per_channel(inputs, x) * x
+        y = _without_bias(layer)(x)
         y, own = per_channel(outputs, y) * y, layer.bias if bias is None else bias
         return y if own is None else y + per_channel(own.ravel(), y)
 
