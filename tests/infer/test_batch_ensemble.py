@@ -111,6 +111,7 @@ def test_draws_are_networks_and_predictions_average_them(tmp_path):
     assert np.array_equal(mx.load(tmp_path / "members").predict(X).mean, prediction.mean)
 
 
+@pytest.mark.slow
 def test_members_that_start_at_a_network_start_near_it():
     model = curve_model()
     trained = mx.fit(model, (X, Y), MAP(num_epochs=300), key=0)

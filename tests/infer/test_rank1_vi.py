@@ -124,6 +124,7 @@ def test_the_bound_counts_data_once_and_the_prior_once():
     assert np.mean(dealt) == pytest.approx(np.mean(each), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_draws_are_functions_of_one_member_each():
     posterior = mx.fit(curve_model(), (X, Y), Rank1VI(num_members=3, num_epochs=50), key=0, num_chains=2)
     assert isinstance(posterior, Stochastic)
