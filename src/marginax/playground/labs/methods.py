@@ -73,7 +73,8 @@ _MAKE: dict[str, Make] = {
 
 TEMPERED = tuple(name for name, make in _MAKE.items() if make(lambda n: n, 0.5) != make(lambda n: n, 1.0))
 METHODS = tuple(Choice(name, name) for name in _MAKE)
-ENSEMBLES = ("DeepEnsemble", "AnchoredEnsemble", "BatchEnsemble", "MIMO", "Rank1VI", "SVGD", "MILE")  # many networks already: one run of them
+# many networks already: one run of them
+ENSEMBLES = ("DeepEnsemble", "AnchoredEnsemble", "BatchEnsemble", "MIMO", "Rank1VI", "SVGD", "MILE")
 
 
 def method_of(name: str, *, budget: float = 1.0, temperature: float = 1.0) -> AbstractMethod:
