@@ -5,8 +5,8 @@ import warnings
 from typing import Any
 
 EXTRAS = {
-    "arviz": "plot",
     "PIL": "images",
+    "arviz": "plot",
     "distributed": "launch",
     "filelock": "tables",
     "matplotlib": "plot",

@@ -37,6 +37,9 @@ from marginax.infer.mcmc.mclmc import MCLMC as MCLMC
 from marginax.infer.mcmc.metropolis import MetropolisHastings as MetropolisHastings
 from marginax.infer.mcmc.nuts import NUTS as NUTS
 from marginax.infer.mcmc.tempering import ParallelTempering as ParallelTempering
+from marginax.infer.members.batch_ensemble import BatchEnsemble as BatchEnsemble
+from marginax.infer.members.mimo import MIMO as MIMO
+from marginax.infer.members.rank1_vi import Rank1VI as Rank1VI
 from marginax.infer.method import AbstractMethod as AbstractMethod
 from marginax.infer.method import Phase as Phase
 from marginax.infer.mile import MILE as MILE

@@ -22,6 +22,7 @@ from marginax.nets.lenet import LeNet
 from marginax.nets.linear import Pointwise
 from marginax.nets.low_rank import LowRankAdapted
 from marginax.nets.mlp import MLP
+from marginax.nets.narrowing import narrowed
 from marginax.nets.noise import (
     AbstractNoise,
     ConcreteFactor,
@@ -40,6 +41,7 @@ from marginax.nets.normalisation import (
     ThresholdedLinear,
 )
 from marginax.nets.random_features import RandomFeatures
+from marginax.nets.rank_one import RankOneFactors, rank_one_layers
 from marginax.nets.recurrent import GRU, LSTM, AbstractRecurrent
 from marginax.nets.residual import AbstractResidual
 from marginax.nets.resnet import ResNet, WideResNet
@@ -95,6 +97,7 @@ __all__ = [
     "Pointwise",
     "Probabilities",
     "RandomFeatures",
+    "RankOneFactors",
     "ResNet",
     "ResidualMLP",
     "SequenceInput",
@@ -126,6 +129,8 @@ __all__ = [
     "load_safetensors",
     "load_state_dict",
     "max_pool2d",
+    "narrowed",
+    "rank_one_layers",
     "register_layer",
     "reinitialise",
     "replace_layers",

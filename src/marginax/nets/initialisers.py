@@ -28,13 +28,17 @@ class Initialiser(eqx.Module):
         if not self.gain > 0:
             raise ValueError(f"gain must be > 0, got {self.gain}")
 
-    def __call__(self, shape: tuple[int, ...], *, key: PRNGKeyArray) -> Float[Array, "..."]:
-        """A weight array."""
+    def scale(self, shape: tuple[int, ...]) -> float:
+        """Standard deviation of the weights."""
         receptive = math.prod(shape[2:])
         fan = shape[1] * receptive
         if self.use_fan_out:
             fan = (fan + shape[0] * receptive) / 2
-        return self.gain / math.sqrt(fan) * normal(key, shape)
+        return self.gain / math.sqrt(fan)
+
+    def __call__(self, shape: tuple[int, ...], *, key: PRNGKeyArray) -> Float[Array, "..."]:
+        """A weight array."""
+        return self.scale(shape) * normal(key, shape)
 
 
 def he() -> Initialiser:

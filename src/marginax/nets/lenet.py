@@ -14,6 +14,7 @@ from marginax.nets.arguments import check_activation, check_dropout, check_image
 from marginax.nets.convolution import Conv2d, max_pool2d
 from marginax.nets.initialisers import Initialiser, default_initialiser
 from marginax.nets.linear import drop, linear, linear_batch_last
+from marginax.nets.narrowing import cut_layer, narrowed_width
 
 KERNEL = 5
 POOL = 2
@@ -121,6 +122,20 @@ class LeNet(eqx.Module):
             dropout=self.dropout,
             key=key,
         )
+
+    def narrowed(self, fraction: float) -> "LeNet":
+        """With this fraction of the filters and hidden units (see `mx.nets.narrowed`)."""
+        initialiser, num, convolutions = default_initialiser(self.activation), self.in_shape[0], []
+        for layer in self.convolutions:
+            width = narrowed_width(layer.weight.shape[0], fraction)
+            convolutions.append(cut_layer(layer, width, num, initialiser))
+            num = width
+        num_places = self.hidden.weight.shape[1] // self.convolutions[-1].weight.shape[0]  # of each feature map
+        width = narrowed_width(self.hidden.weight.shape[0], fraction)
+        hidden = cut_layer(self.hidden, width, num * num_places, initialiser)
+        output = cut_layer(self.output, self.output.weight.shape[0], width, initialiser)
+        parts = tuple(convolutions), hidden, output
+        return eqx.tree_at(lambda net: (net.convolutions, net.hidden, net.output), self, parts)
 
 
 def _layers(

@@ -11,6 +11,7 @@ from marginax._kernels.examples_last import map_examples
 from marginax._keys import Key, as_key
 from marginax.files import register
 from marginax.nets.initialisers import Initialiser, glorot, he
+from marginax.nets.narrowing import cut_layer, cut_norm, narrowed_width
 
 
 @register("net/mlp")
@@ -115,6 +116,15 @@ class MLP(eqx.Module):
             if self.linear is None
             else eqx.tree_at(lambda net: net.linear, fresh, _zero_layer(sizes[0], sizes[-1]))
         )
+
+    def narrowed(self, fraction: float) -> "MLP":
+        """With this fraction of the hidden units (see `mx.nets.narrowed`)."""
+        widths = [narrowed_width(layer.weight.shape[0], fraction) for layer in self.layers[:-1]]
+        sizes = (self.layers[0].weight.shape[1], *widths, self.layers[-1].weight.shape[0])
+        cut = zip(self.layers, sizes[1:], sizes, strict=False)
+        layers = tuple(cut_layer(layer, n_out, n_in, self.initialiser) for layer, n_out, n_in in cut)
+        norms = tuple(cut_norm(norm, width) for norm, width in zip(self.norms, widths, strict=False))
+        return eqx.tree_at(lambda net: (net.layers, net.norms), self, (layers, norms))
 
 
 def _zero_layer(n_in: int, n_out: int) -> eqx.nn.Linear:

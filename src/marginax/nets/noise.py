@@ -6,7 +6,7 @@ drawn for a whole batch at once, with the examples last, and each layer is repla
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -24,6 +24,9 @@ _TINY = 1e-12
 
 class AbstractNoise(eqx.Module):
     """How one layer is disturbed."""
+
+    is_of_weights: ClassVar[bool] = False
+    """Whether it is the weights that differ, whatever comes in: a layer may then be called any number of times."""
 
     @abc.abstractmethod
     def draw(self, layer: Any, shapes: Shapes, batch: tuple[int, ...], dtype: Any, *, key: PRNGKeyArray) -> PyTree:
@@ -98,13 +101,13 @@ class Perturbed(eqx.Module):
             if rule is None:
                 noise.append(None)
                 continue
-            if shapes is None:
+            if shapes is None and not rule.is_of_weights:
                 path = layer_paths(self.network)[i]
                 raise ValueError(
                     f"network must call each layer that is disturbed exactly once, but not so {path} (a layer "
                     "that is used twice, or never): give the network dropout of its own, or choose VI()"
                 )
-            noise.append(rule.draw(layer, shapes, batch, real, key=derive(key, i)))
+            noise.append(rule.draw(layer, shapes or ((), ()), batch, real, key=derive(key, i)))
         return noise
 
 
@@ -165,7 +168,7 @@ class GaussianFactor(AbstractNoise):
 
     def call(self, layer: Any, x: Array, noise: Array) -> Array:
         """The layer on inputs that are too large or too small."""
-        return layer(x * (_per_channel(self.mean, x) + _per_channel(self.scale, x) * noise))
+        return layer(x * (per_channel(self.mean, x) + per_channel(self.scale, x) * noise))
 
 
 @register("noise/concrete")
@@ -196,7 +199,7 @@ def _kept(key: PRNGKeyArray, shape: tuple[int, ...], rate: float | Array) -> Arr
     return (first >> 8).astype(jnp.float32) >= jnp.asarray(rate * np.float32(2.0**24))
 
 
-def _per_channel(value: Any, x: Array) -> Any:
+def per_channel(value: Any, x: Array) -> Any:
     """One value per input of a linear layer, per channel of an image."""
     return jnp.reshape(value, (-1,) + (1,) * (x.ndim - 1)) if jnp.ndim(value) else value
 
@@ -290,4 +293,4 @@ class FlipoutPerturbation(AbstractNoise):
             is_leaf=lambda node: node is None,
         )
         y = layer(x) + other * zeros(signs * x)
-        return y if self.shift.bias is None else y + other * _per_channel(self.shift.bias.ravel(), y)
+        return y if self.shift.bias is None else y + other * per_channel(self.shift.bias.ravel(), y)

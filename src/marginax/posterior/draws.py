@@ -79,8 +79,19 @@ class Draws(AbstractPosterior):
     def functions(self, num: int | None = None, *, key: PRNGKeyArray) -> ParameterDraws:
         """All draws, or `num` of them evenly spaced."""
         flat = self.flat()
-        return ParameterDraws(self.model, flat if num is None or num >= stack_of(flat) else self.starting_points(num))
+        chosen = flat if num is None or num >= stack_of(flat) else self.starting_points(num)
+        differ = jax.tree.map(lambda leaf: not _is_constant(leaf), chosen)
+        if all(jax.tree.leaves(differ)) or not any(jax.tree.leaves(differ)):
+            return ParameterDraws(self.model, chosen)
+        draws, same = eqx.partition(chosen, differ)
+        return ParameterDraws(self.model, draws, shared=jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), same))
 
     def starting_points(self, num: int) -> Params:
         flat = self.flat()
         return take(flat, np.linspace(0, stack_of(flat) - 1, num).round().astype(int))
+
+
+def _is_constant(leaf: np.ndarray) -> bool:
+    """Whether all draws of a leaf are the same: most differ between the first and the last."""
+    leaf = np.asarray(leaf)
+    return bool(np.array_equal(leaf[0], leaf[-1]) and np.all(leaf == leaf[:1]))

@@ -122,15 +122,19 @@ class ParameterDraws(AbstractFunctions):
         draws: the parameters; or pairs of parameters and a key, for networks that are random themselves.
         log_weights: of the draws.
         has_keys: whether there are keys.
+        shared: parameters that are the same in all draws, which have None in their place: what comes of the inputs by
+            these alone is computed once.
     """
 
     model: Any
     draws: PyTree
     log_weights: np.ndarray | None = None
     has_keys: bool = eqx.field(static=True, default=False)
+    shared: PyTree = None
 
     def distribution(self, draw: PyTree, x: Array) -> Any:
         params, key = draw if self.has_keys else (draw, None)
+        params = params if self.shared is None else eqx.combine(params, self.shared)
         return self.model.predictive(params, x, key=key)
 
 

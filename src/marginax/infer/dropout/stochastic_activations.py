@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PyTree
 
 from marginax.infer.catalogue import register_method
 from marginax.infer.dropout.noisy_training import AbstractNoisyTraining, Rules, noisy_layers
+from marginax.infer.vi.divergences import divergence_from_normal
 from marginax.model import Model, Params
 from marginax.nets import GaussianFactor, layers_of
 
@@ -56,9 +57,7 @@ class StochasticActivations(AbstractNoisyTraining):
         total = model.log_prior(params)
         for z in noise:
             if z is not None:
-                ratio = jax.nn.softplus(z["rho"]) / self.prior_scale
-                shift = (z["mean"] - 1.0) / self.prior_scale
-                total = total - jnp.sum(0.5 * (ratio**2 + shift**2 - 1.0) - jnp.log(ratio))
+                total = total - divergence_from_normal(z["mean"], jax.nn.softplus(z["rho"]), 1.0, self.prior_scale)
         return total
 
 

@@ -69,6 +69,16 @@ class StickingTheLanding(AbstractDivergence):
         return -held.log_prob(draw), model.log_prior(draw)
 
 
+def divergence_from_normal(mean: Array, scale: Array, centre: float | Array, prior_scale: float | Array) -> Array:
+    """KL divergence of independent normal unknowns from a prior that is the same for all.
+
+    >>> divergence_from_normal(jnp.ones(3), jnp.full(3, 0.5), 1.0, 0.5).tolist()
+    0.0
+    """
+    ratio, shift = scale / prior_scale, (mean - centre) / prior_scale
+    return jnp.sum(0.5 * (ratio**2 + shift**2 - 1.0) - jnp.log(ratio))
+
+
 class AbstractWeighting(eqx.Module):
     """How much of the divergence a minibatch bears."""
 

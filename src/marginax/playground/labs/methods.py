@@ -27,11 +27,14 @@ _MAKE: dict[str, Make] = {
     "SWAG": lambda n, t: infer.SWAG(batch_size=2, num_snapshots=n(40), training=_trained(n)),
     "DeepEnsemble": lambda n, t: infer.DeepEnsemble(num_members=8, member=_trained(n)),
     "AnchoredEnsemble": lambda n, t: infer.AnchoredEnsemble(num_members=8, num_epochs=n(2000)),
+    "BatchEnsemble": lambda n, t: infer.BatchEnsemble(num_epochs=n(3000)),
+    "MIMO": lambda n, t: infer.MIMO(num_epochs=n(3000)),
     "MCDropout": lambda n, t: infer.MCDropout(num_epochs=n(3000)),
     "GaussianDropout": lambda n, t: infer.GaussianDropout(num_epochs=n(3000)),
     "ConcreteDropout": lambda n, t: infer.ConcreteDropout(num_epochs=n(3000)),
     "DropConnect": lambda n, t: infer.DropConnect(num_epochs=n(3000)),
     "StochasticActivations": lambda n, t: infer.StochasticActivations(num_epochs=n(3000)),
+    "Rank1VI": lambda n, t: infer.Rank1VI(num_epochs=n(3000)),
     "VI": lambda n, t: infer.VI(num_epochs=n(5000), temperature=t),
     "BayesByBackprop": lambda n, t: infer.BayesByBackprop(num_epochs=n(5000), temperature=t),
     "VariationalDropout": lambda n, t: infer.VariationalDropout(num_epochs=n(5000)),
@@ -71,7 +74,8 @@ _MAKE: dict[str, Make] = {
 
 TEMPERED = tuple(name for name, make in _MAKE.items() if make(lambda n: n, 0.5) != make(lambda n: n, 1.0))
 METHODS = tuple(Choice(name, name) for name in _MAKE)
-ENSEMBLES = ("DeepEnsemble", "AnchoredEnsemble", "SVGD", "MILE")  # many networks already: one run of them
+# many networks already: one run of them
+ENSEMBLES = ("DeepEnsemble", "AnchoredEnsemble", "BatchEnsemble", "MIMO", "Rank1VI", "SVGD", "MILE")
 
 
 def method_of(name: str, *, budget: float = 1.0, temperature: float = 1.0) -> AbstractMethod:

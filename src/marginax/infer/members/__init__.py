@@ -1,0 +1,1 @@
+"""Ensembles in one network: members that share weights, or are small."""
