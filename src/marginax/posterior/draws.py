@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from marginax.data import DataSpec
 from marginax.files import register
@@ -91,7 +91,7 @@ class Draws(AbstractPosterior):
         return take(flat, np.linspace(0, stack_of(flat) - 1, num).round().astype(int))
 
 
-def _is_constant(leaf: np.ndarray) -> bool:
+def _is_constant(leaf: Array | np.ndarray) -> bool:
     """Whether all draws of a leaf are the same: most differ between the first and the last."""
     leaf = np.asarray(leaf)
     return bool(np.array_equal(leaf[0], leaf[-1]) and np.all(leaf == leaf[:1]))
