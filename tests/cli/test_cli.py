@@ -356,7 +356,7 @@ def test_a_likelihood_is_chosen_by_name_and_tells_the_task(tmp_path, name, task)
 def test_an_unknown_likelihood_is_named_with_those_that_there_are(houses):
     found = run("fit", houses, "--target", "price", "--likelihood", "normal")
     assert found.exit_code == 1
-    assert "likelihood must be one of bernoulli, categorical, censored_gaussian, gaussian" in found.stderr
+    assert "likelihood must be one of bernoulli, categorical, censored_gaussian, evidential" in found.stderr
 
 
 @pytest.mark.slow

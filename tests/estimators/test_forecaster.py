@@ -10,6 +10,7 @@ import marginax as mx
 from marginax.estimators import BayesianForecaster, split_series
 from marginax.estimators.backtest import naive
 from marginax.estimators.series import Units, Windows
+from marginax.files import FileError
 
 NOISE, HORIZON, PATHS = 0.8, 4, 20_000
 EXACT = mx.infer.Laplace(
@@ -267,3 +268,47 @@ def test_a_backtest_of_dated_series_keeps_their_dates():
     found = forecaster.backtest(ys, horizon=4, num_origins=1)
     assert found.scores["nll"]["forecaster"].shape == (2, 4)
     assert [str(each.index[0].date()) for each in found.forecasts[0]] == ["2023-02-26"] * 2
+
+
+# ---- files
+
+
+@pytest.mark.parametrize("dated", [None, "MS", "zone"])
+def test_a_forecaster_that_is_read_again_says_the_same(tmp_path, dated):
+    y = autoregression(60)
+    x = np.arange(60.0)[:, None] % 7
+    if dated is not None:
+        when = pd.date_range("2001-01-01", periods=60, freq="MS" if dated == "MS" else "D")
+        y = pd.Series(y, index=when if dated == "MS" else when.tz_localize("Europe/Berlin"))
+    ahead = np.arange(60.0, 63)[:, None] % 7
+    forecaster = linear_forecaster(lags=(1, 3), season=12, num_paths=50).fit(y, x)
+    forecaster.save(tmp_path / "saved")
+    again = BayesianForecaster.load(tmp_path / "saved")
+    first, second = (each.predict(3, ahead) for each in (forecaster, again))
+    np.testing.assert_array_equal(first.paths, second.paths)
+    assert (first.index is None) == (dated is None)
+    if dated is not None:
+        pd.testing.assert_index_equal(first.index, second.index)
+    assert again.get_params()["lags"] == (1, 3)
+
+
+def test_several_series_with_gaps_are_read_again(tmp_path):
+    ys = [np.where(np.arange(50) == 20, np.nan, autoregression(50, seed=seed)) for seed in (0, 1)]
+    forecaster = linear_forecaster(num_paths=20, difference=1).fit(ys)
+    forecaster.save(tmp_path / "saved")
+    for first, second in zip(
+        forecaster.predict(2), BayesianForecaster.load(tmp_path / "saved").predict(2), strict=True
+    ):
+        np.testing.assert_array_equal(first.paths, second.paths)
+
+
+def test_forged_files_of_forecasters_are_refused(tmp_path):
+    forecaster = linear_forecaster(num_paths=20).fit(autoregression(50))
+    forecaster.units_ = forecaster.units_ * 2
+    forecaster.save(tmp_path / "other lengths")
+    with pytest.raises(FileError, match="other numbers of columns_"):
+        BayesianForecaster.load(tmp_path / "other lengths")
+    forecaster.units_ = "units"
+    forecaster.save(tmp_path / "other types")
+    with pytest.raises(FileError, match="units_"):
+        BayesianForecaster.load(tmp_path / "other types")

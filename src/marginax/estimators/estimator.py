@@ -1,10 +1,11 @@
 """What regressor and classifier share: columns to numbers, a network, a method, a posterior."""
 
 import abc
+import dataclasses
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -18,7 +19,7 @@ from marginax._extras import require
 from marginax.data import Arrays
 from marginax.estimators.choice import Budget, choose_method, choose_stack, method_named
 from marginax.estimators.columns import ColumnEncoder, check_names
-from marginax.estimators.stack import Stacked
+from marginax.estimators.stack import Stack, Stacked
 from marginax.estimators.storage import (
     RUN,
     estimator_directory,
@@ -44,6 +45,17 @@ _LEAST_ROWS, _MOST_ROWS = 64, 4096
 
 class BayesianEstimator(BaseEstimator, abc.ABC):
     """Constructor, files and the path from a table to a prediction; see the regressor for the arguments."""
+
+    fitted: ClassVar[dict[str, Any]] = {  # what a fit leaves behind
+        "classes_": np.ndarray | None,
+        "encoder_": ColumnEncoder,
+        "feature_names_in_": np.ndarray | None,
+        "method_": AbstractMethod,
+        "n_features_in_": int,
+        "reason_": str,
+        "stack_": Stack | None,
+    }
+    stack_: Stack | None = None  # some files are older than it
 
     def __init__(
         self,
@@ -174,6 +186,13 @@ class BayesianEstimator(BaseEstimator, abc.ABC):
                 )
             who = np.broadcast_to(given, (len(table),))
         return self._predict_table(table, self.posterior_.predict_observed, annotator=who)
+
+    @staticmethod
+    def fault_of(values: Mapping[str, Any]) -> str | None:
+        """What is wrong with attributes that were read from a file."""
+        encoder = dataclasses.replace(values["encoder_"])  # which asks what its constructor asks
+        knows_others = len(encoder.names) != values["n_features_in_"]
+        return "that knows other columns than it has learned from" if knows_others else None
 
     @property
     def model_(self) -> AbstractModel:

@@ -1,7 +1,8 @@
 """Time series into the future."""
 
-from collections.abc import Sequence
-from typing import Any
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -14,7 +15,8 @@ from marginax.estimators.choice import method_named
 from marginax.estimators.estimator import as_seed
 from marginax.estimators.forecast import Forecast, simulate
 from marginax.estimators.regressor import out_size_of
-from marginax.estimators.series import Known, Units, Windows, dates_of, following
+from marginax.estimators.series import Dates, Known, Units, Windows, dates_of, following
+from marginax.estimators.storage import read_estimator, read_posterior, write_estimator
 from marginax.infer import AbstractMethod, fit
 from marginax.model import Model
 from marginax.model.likelihoods import AbstractLikelihood, Gaussian
@@ -68,6 +70,17 @@ class BayesianForecaster(BaseEstimator):
     >>> forecast.mean.shape, bool((lower < upper).all())
     ((4,), True)
     """
+
+    fitted: ClassVar[dict[str, Any]] = {  # what a fit leaves behind
+        "columns_": list[np.ndarray | None],
+        "dates_": list[Dates | None],
+        "known_": Known,
+        "method_": AbstractMethod,
+        "series_": list[np.ndarray],
+        "several_": bool,
+        "units_": list[Units],
+        "windows_": Windows,
+    }
 
     def __init__(
         self,
@@ -134,7 +147,7 @@ class BayesianForecaster(BaseEstimator):
                 f"y must have more than {self.windows_.length + self.difference + self.windows_.num_ahead} steps for "
                 f"lags={self.lags!r}, got {max(map(len, series))} with {len(inputs)} known targets"
             )
-        self.series_, self.columns_, self.dates_ = series, columns, dates
+        self.series_, self.columns_, self.dates_ = series, columns, [Dates.of(each) for each in dates]
         self.method_ = self.method if isinstance(self.method, AbstractMethod) else method_named(self.method)
         targets = targets[:, 0] if self.windows_.num_ahead == 1 else targets
         self.posterior_ = fit(
@@ -194,6 +207,25 @@ class BayesianForecaster(BaseEstimator):
 
         return backtest(self, y, x, horizon=horizon, num_origins=num_origins, step=step, refit=refit)
 
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the fitted forecaster, with its series, to a directory of data-only files; `load` reads it back."""
+        check_is_fitted(self)
+        write_estimator(self, path, overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "BayesianForecaster":
+        """Read what `save` wrote."""
+        use_compilation_cache()
+        forecaster = read_estimator(path, cls)
+        forecaster.posterior_ = read_posterior(path)
+        return forecaster
+
+    @staticmethod
+    def fault_of(values: Mapping[str, Any]) -> str | None:
+        """What is wrong with attributes that were read from a file."""
+        names = ("columns_", "dates_", "series_", "units_")
+        return None if len({len(values[name]) for name in names}) == 1 else f"with other numbers of {', '.join(names)}"
+
     def _check(self) -> None:
         if self.network not in NETWORKS:
             raise ValueError(f"network must be one of {', '.join(NETWORKS)}, got {self.network!r}")
@@ -233,7 +265,8 @@ class BayesianForecaster(BaseEstimator):
     def _histories(self, horizon: int, x: Any, y: Any) -> tuple[list[Any], list[Any], list[Any]]:
         """Series, dates and columns of past and future steps."""
         if y is None:
-            series, dates, past = self.series_, self.dates_, self.columns_
+            series, past = self.series_, self.columns_
+            dates = [None if each is None else each.index() for each in self.dates_]
         else:
             series, several = as_series(y)
             if several != self.several_ or len(series) != len(self.series_):

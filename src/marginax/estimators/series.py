@@ -2,22 +2,23 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from marginax._extras import require
 from marginax.estimators.calendar import cycles_of, encode_cycles
+from marginax.files import register
 
 _HARMONICS = 2
 _DAY = np.timedelta64(1, "D")
 
 
-@dataclass(frozen=True)
-class Units:
+@register("series/units")
+class Units(eqx.Module):
     """How a series becomes what is modelled: its differences over `lag` steps (0: none), standardised."""
 
     lag: int
@@ -53,8 +54,8 @@ class Units:
         return ys, offsets
 
 
-@dataclass(frozen=True)
-class Windows:
+@register("series/windows")
+class Windows(eqx.Module):
     """What a network is shown of the past.
 
     Attributes:
@@ -117,8 +118,8 @@ class Windows:
         return np.concatenate([*(part[places] for part in seen), known[self.length - 1 :].reshape(-1)])
 
 
-@dataclass(frozen=True)
-class Known:
+@register("series/known")
+class Known(eqx.Module):
     """Columns that are known in advance: the user's, the calendar and waves of a season.
 
     Attributes:
@@ -156,6 +157,36 @@ class Known:
             turns = 2 * np.pi * np.arange(start, start + num)[:, None] * np.arange(1, _HARMONICS + 1) / self.season
             parts += [np.sin(turns), np.cos(turns)]
         return np.concatenate(parts, axis=1) if parts else np.zeros((num, 0))
+
+
+@register("series/dates")
+class Dates(eqx.Module):
+    """The dates of a series, as it is stored.
+
+    Attributes:
+        nanoseconds: since 1970, in UTC.
+        frequency: as pandas writes it, where the index has one.
+        zone: of time, where the index has one.
+    """
+
+    nanoseconds: np.ndarray
+    frequency: str | None
+    zone: str | None
+
+    @classmethod
+    def of(cls, index: Any) -> "Dates | None":
+        """Those of a DatetimeIndex; None if there is none."""
+        if index is None:
+            return None
+        zone = None if index.tz is None else str(index.tz)
+        return cls(index.to_numpy("datetime64[ns]").astype(np.int64), index.freqstr, zone)
+
+    def index(self) -> Any:
+        """The DatetimeIndex again."""
+        found = require("pandas").DatetimeIndex(self.nanoseconds.astype("datetime64[ns]"))
+        found = found if self.zone is None else found.tz_localize("UTC").tz_convert(self.zone)
+        found.freq = self.frequency
+        return found
 
 
 def split_series(table: Any, *, target: str, series: str | None = None, time: str | None = None) -> tuple[Any, Any]:
@@ -203,11 +234,13 @@ def following(dates: Any, num: int) -> Any:
             frequency = pd.infer_freq(dates[-50:])
     if frequency is not None:
         return pd.date_range(dates[-1], periods=num + 1, freq=frequency)[1:]
-    step = np.median(np.diff(dates.to_numpy()))
-    return pd.DatetimeIndex(dates[-1].to_datetime64() + step * np.arange(1, num + 1))
+    step = np.median(np.diff(dates.to_numpy("datetime64[ns]")))
+    return pd.DatetimeIndex(dates[-1] + pd.to_timedelta(step * np.arange(1, num + 1)))
 
 
 def _days(dates: Any) -> np.ndarray:
+    """Since 1970, by the clock on the wall."""
+    dates = dates if dates.tz is None else dates.tz_localize(None)
     return (dates.to_numpy() - np.datetime64("1970-01-01")) / _DAY
 
 

@@ -1,6 +1,5 @@
 """Estimators in data-only files, and in whatever pickles them for the user."""
 
-import dataclasses
 import functools
 import os
 from pathlib import Path
@@ -9,25 +8,13 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from marginax.estimators.columns import ColumnEncoder
-from marginax.estimators.stack import Stack
 from marginax.files import FileError, Parts, RunDirectory, decode, encode, register
 from marginax.files.disk import well_formed
 from marginax.files.hints import check_document
-from marginax.infer import AbstractMethod
 from marginax.posterior import AbstractPosterior, load
 from marginax.posterior.storage import posterior_parts
 
 RUN = "run"
-_FITTED: dict[str, Any] = {  # what a fit leaves behind
-    "classes_": np.ndarray | None,
-    "encoder_": ColumnEncoder,
-    "feature_names_in_": np.ndarray | None,
-    "method_": AbstractMethod,
-    "n_features_in_": int,
-    "reason_": str,
-    "stack_": Stack | None,
-}
 
 
 @register("table/items")
@@ -96,26 +83,30 @@ def parts_of(estimator: Any) -> dict[str, Any]:
     return {"class": type(estimator).__name__, "state": state}
 
 
-def read_estimator(path: str | os.PathLike[str], cls: type) -> Any:
-    """An estimator that lacks only its posterior."""
+def read_estimator(path: str | os.PathLike[str], cls: Any) -> Any:
+    """An estimator that lacks only its posterior.
+
+    Args:
+        path: where it was written.
+        cls: of it, or what it is a subclass of. It says by `fitted` what a fit leaves behind and of which types, and by
+            `fault_of(values)` what is wrong with such values together, or None.
+    """
     with well_formed(path):
         return _decoded(_read(path), path, cls)
 
 
-def _decoded(setup: Parts, path: str | os.PathLike[str], cls: type) -> Any:
+def _decoded(setup: Parts, path: str | os.PathLike[str], cls: Any) -> Any:
     name, state = setup.get("class", of=str), setup.get("state", of=dict[str, Any])
     kinds = {each.__name__: each for each in (cls, *cls.__subclasses__())}
     if name not in kinds:
         raise FileError(f"{path} holds a {name!r:.80}, not a {cls.__name__}")
     estimator = kinds[name]()
-    estimator.stack_ = None  # files are older than it
-    if unknown := sorted(set(state) - set(_FITTED) - set(estimator.get_params())):
+    if unknown := sorted(set(state) - set(cls.fitted) - set(estimator.get_params())):
         raise FileError(f"{path} holds a {name} with unknown attributes: {', '.join(unknown)[:80]}")
     restored = {name: _restored(value) for name, value in state.items()}
-    check_document(restored, _FITTED, f"a {name}")
-    encoder = dataclasses.replace(restored["encoder_"])  # which asks what its constructor asks
-    if len(encoder.names) != restored["n_features_in_"]:
-        raise FileError(f"{path} holds a {name} that knows other columns than it has learned from")
+    check_document(restored, cls.fitted, f"a {name}")
+    if (fault := estimator.fault_of(restored)) is not None:
+        raise FileError(f"{path} holds a {name} {fault}")
     vars(estimator).update(restored)
     return estimator
 
