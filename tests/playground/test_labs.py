@@ -145,6 +145,12 @@ def test_bald_suggests_no_label_that_is_known_even_where_all_networks_agree():
     assert executed("active", settings) == numbers
 
 
+def test_the_path_of_sgd_is_looked_at_before_it_has_two_snapshots():
+    _, frames, numbers = play("functions", {"method": "SWAG", "budget": 0.03, "hidden": "10", "chains": 1})
+    assert len(frames) >= 2
+    assert np.isfinite(np.hstack([np.ravel(value) for value in numbers.values()])).all()
+
+
 @pytest.mark.slow
 def test_the_game_of_labels_begins_with_networks_that_disagree():
     """By the default method: two labels leave much to be asked, and nothing is settled by a prior alone."""

@@ -163,4 +163,12 @@ class BayesianClassifier(ClassifierMixin, BayesianEstimator):
         yes_or_no = likelihood.outcome(2) is Outcome.LABELS  # one output for two classes
         if yes_or_no and num > 2:
             raise ValueError(f"likelihood Bernoulli() is for 2 classes, y has {num}: use mx.likelihoods.Categorical()")
-        return Arrays(x, targets), likelihood, num if likelihood.has_logits and not yes_or_no else 1
+        return Arrays(x, targets), likelihood, 1 if yes_or_no or _has_one_output(likelihood) else num
+
+
+def _has_one_output(likelihood: AbstractLikelihood) -> bool:
+    """Whether it has classes of one number, in order, and not a number for each class."""
+    try:
+        return likelihood.num_targets(1) == 1 and not likelihood.has_logits
+    except ValueError:
+        return False

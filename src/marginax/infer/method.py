@@ -24,6 +24,10 @@ Info = Any  # one pytree of numbers, for people
 Infos = dict[str, dict[str, np.ndarray]]  # by phase and name, with axes (chain, step)
 
 
+class NoPosteriorYet(KeyboardInterrupt):
+    """A run that was interrupted, or is looked at, before there is anything to make a posterior of."""
+
+
 def whole(state: State) -> State:
     """All of a state."""
     return state

@@ -25,7 +25,7 @@ from marginax.infer.catalogue import register_method
 from marginax.infer.flat import ravel, unravel
 from marginax.infer.map import MAP
 from marginax.infer.mcmc.adaptation import DiagonalMetric, Moments, add_to_moments, no_moments
-from marginax.infer.method import AbstractMethod, Infos, Phase, check_count, mixture_of_chains
+from marginax.infer.method import AbstractMethod, Infos, NoPosteriorYet, Phase, check_count, mixture_of_chains
 from marginax.infer.sgmcmc.diffusion import look_at_curvature
 from marginax.infer.training import TrainInfo, begin_by_training, training_memory
 from marginax.model import AbstractModel
@@ -134,7 +134,7 @@ class SWAG(AbstractMethod):
 
     def posterior(self, model: AbstractModel, state: SWAGState, draws: PyTree, infos: Infos) -> AbstractPosterior:
         if not np.all(np.asarray(state.moments.count) > 1):
-            raise KeyboardInterrupt("interrupted before there were two snapshots: there is no posterior yet")
+            raise NoPosteriorYet("interrupted before there were two snapshots: there is no posterior yet")
         return mixture_of_chains(partial(_normal, model), state)
 
     def _period(self, num_examples: int, batch_size: int) -> int:

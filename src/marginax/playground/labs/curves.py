@@ -1,5 +1,6 @@
 """Posteriors while they come about, and what they say along a line."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from jaxtyping import Array, PyTree
 
 from marginax.data import DataSpec
 from marginax.infer import AbstractMethod, Event
-from marginax.infer.method import Phase
+from marginax.infer.method import NoPosteriorYet, Phase
 from marginax.posterior import AbstractPosterior, Draws
 
 _NUM_KEPT = 24  # draws of each chain that stand for it while it runs: always as many, so that one program serves all
@@ -56,7 +57,8 @@ class Watch:
             if self._draws:
                 found = self._method.posterior(event.model, event.states, self._stacked(), {})
         elif event.phases_left == 0:
-            found = self._method.posterior(event.model, event.states, None, {})
+            with contextlib.suppress(NoPosteriorYet):
+                found = self._method.posterior(event.model, event.states, None, {})
         if found is None:
             points = jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], event.states.params)
             found = Draws(event.model, points)
