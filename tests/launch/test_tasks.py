@@ -88,6 +88,14 @@ def test_where_tasks_are_cut_in_time_leaves_no_trace(tmp_path, whole):
     assert_same(fit(tmp_path / "run", Serial(), chunk_size=7), whole)
 
 
+def test_a_task_that_is_begun_when_all_is_done_finds_it_done(tmp_path, whole):
+    """As by a host that is late: the draws of the tasks are in the result, and not there any more."""
+    fit(tmp_path / "run", Serial())
+    for task in launching.tasks_of(RunDirectory(tmp_path / "run")):
+        assert run_task(task) == {"finished": True, "steps": 0, "bad_chains": {}}
+    assert_same(mx.load(tmp_path / "run"), whole)
+
+
 # ---- ends before the end
 
 

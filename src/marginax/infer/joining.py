@@ -39,11 +39,7 @@ def joined(run: Run, parts: Sequence[Run], bad: Mapping[int, str], *, finished: 
     for name in sorted({name for part in used for name in part.kept}):
         if count := min(_count(part, name) for part in used):
             _join(run, parts, name, used, count)
-    posterior = run.finish(jax.tree.map(_concatenated, *states), finished=finished)
-    if finished:
-        for own in files:
-            own.forget()
-    return posterior
+    return run.finish(jax.tree.map(_concatenated, *states), finished=finished)
 
 
 def _used(parts: Sequence[Run], bad: Mapping[int, str], finished: bool) -> list[Run]:

@@ -151,6 +151,8 @@ def run_task(
     with _owned_when_free(part.directory, task, stop, patience) as is_ours:
         if not is_ours:
             return {"finished": False, "steps": 0, "bad_chains": {}}
+        if whole.finished:  # by others: what this task has drawn is in the result, and may be here no more
+            return {"finished": True, "steps": 0, "bad_chains": {}}
         part.directory.create({"first": task.first, "stop": task.stop}, inputs={"run": task.setup})
         states, memories = part.stand()
         try:
@@ -273,7 +275,15 @@ def run_tasks(run: Run, launcher: AbstractLauncher, progress: bool | None) -> Ab
             counter.told(task, outcome["steps"])
     finished = all(task in outcomes and outcomes[task]["finished"] for task in tasks)
     bad = {int(chain): text for outcome in outcomes.values() for chain, text in outcome["bad_chains"].items()}
-    return joined(run, [part_of(run, task) for task in tasks], bad, finished=finished)
+    parts = [part_of(run, task) for task in tasks]
+    posterior = joined(run, parts, bad, finished=finished)
+    if finished:
+        for task, part in zip(tasks, parts, strict=True):
+            assert part.directory is not None
+            with _owned_when_free(part.directory, task, _Stop(run.directory.at(_STOP), None), PATIENCE) as is_ours:
+                if is_ours:  # no host that is late begins to read it now
+                    part.directory.forget()
+    return posterior
 
 
 def tasks_of(files: RunDirectory) -> list[Task]:
