@@ -58,6 +58,16 @@ NETWORKS = {
     ),
     "Transformer of patches": Network(lambda: before(mx.nets.Patches((1, 4, 4), 2)), (1, 4, 4)),
     "Transformer of columns": Network(lambda: before(mx.nets.Columns(3)), (3,)),
+    "ResidualMLP": Network(lambda: mx.nets.ResidualMLP(2, 4, depth=1, out_size=1, key=0), (2,)),
+    "RandomFeatures": Network(lambda: mx.nets.RandomFeatures(2, 6, 1, key=0), (2,)),
+    "SpectralNormalised, before random features": Network(
+        lambda: mx.nets.WithHead(
+            mx.nets.SpectralNormalised(mx.nets.ResidualMLP(2, 4, depth=1, key=0)),
+            mx.nets.RandomFeatures(4, 6, 1, key=1),
+        ),
+        (2,),
+    ),
+    "LowRankAdapted": Network(lambda: mx.nets.LowRankAdapted(mx.nets.MLP(2, (4,), 1, key=0), 1, key=1), (2,)),
 }
 
 TRAINING = MAP(num_epochs=3)
