@@ -154,7 +154,7 @@ def _simulate(
         conditional = functions.distribution(draw, windows.inputs(z, known)[None])
         values = conditional.sample(key)[0]
         every = full(conditional, windows.num_ahead)
-        return values[:horizon], jax.tree.map(lambda leaf: leaf.T[:horizon], every)
+        return values[:horizon], jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1)[:horizon], every)
 
     return jax.lax.map(path, (places, keys), batch_size=min(_PATHS_AT_ONCE, len(keys)))
 
@@ -165,5 +165,10 @@ def noise_key(key: PRNGKeyArray, k: Array) -> PRNGKeyArray:
 
 
 def full(distribution: Any, num: int) -> Any:
-    """Every parameter of a distribution of one row in the shape (1, num) of the row, as one of (1,) each."""
-    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (1, num))[0 if num == 1 else slice(None)], distribution)
+    """Every parameter of a distribution of one row in the shape (1, num, ...) of the row; for one step (1, ...)."""
+
+    def whole(leaf: Array) -> Array:
+        leaf = leaf if leaf.ndim > 2 else jnp.broadcast_to(leaf, (1, num))
+        return leaf[0] if num == 1 else leaf
+
+    return jax.tree.map(whole, distribution)

@@ -281,9 +281,8 @@ class BayesianForecaster(BaseEstimator):
         if x is None:
             return list(series), list(dates), [None] * len(series)
         ahead = [np.asarray(each, np.float64) for each in (x if self.several_ else [x])]
-        whole = [
-            a if p is None else np.concatenate([p, a.reshape(len(a), -1)]) for p, a in zip(past, ahead, strict=True)
-        ]
+        ahead = [each.reshape(len(each), -1) for each in ahead]
+        whole = [a if p is None else np.concatenate([p, a]) for p, a in zip(past, ahead, strict=True)]
         for each, columns in zip(series, whole, strict=True):
             if columns.shape != (len(each) + horizon, self.known_.num_columns) or not np.isfinite(columns).all():
                 raise ValueError(

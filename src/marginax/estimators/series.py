@@ -1,5 +1,6 @@
 """Time series as a network sees them: differences in standard units, windows of what came before, and what is known."""
 
+import contextlib
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -34,7 +35,7 @@ class Units(eqx.Module):
             return cls(lag, 0.0, 1.0)
         if not z.size:
             raise ValueError("y has no two values that are the lag of difference= apart")
-        return cls(lag, float(z.mean()), float(z.std()) or 1.0)
+        return cls(lag, float(z.mean()), _factor(z.std(), np.abs(y[np.isfinite(y)]).max()))
 
     def to_model(self, y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """What is modelled; NaN where it is not known."""
@@ -46,7 +47,7 @@ class Units(eqx.Module):
         """Paths in the user's units, and what is added there to factor * z at each step."""
         ys = np.zeros(z.shape)
         offsets = np.full(z.shape, self.shift)
-        before = np.tile(_last_known(y, self.lag), (len(z), 1)) if self.lag else np.zeros((len(z), 0))
+        before = np.tile(_last_known(y, self.lag, self.shift), (len(z), 1)) if self.lag else np.zeros((len(z), 0))
         for k in range(z.shape[1]):
             if self.lag:
                 offsets[:, k] += before[:, k] if k < self.lag else ys[:, k - self.lag]
@@ -145,8 +146,9 @@ class Known(eqx.Module):
         whole = np.concatenate(given) if given else np.zeros((1, 0))
         days = [_days(each) for each in dates if each is not None]
         cycles = cycles_of(np.concatenate(days)) if len(days) == len(dates) else ()
-        factor = whole.std(axis=0)
-        return cls(num, whole.mean(axis=0), np.where(factor > 0, factor, 1.0), cycles, season)
+        size = np.abs(whole).max(axis=0, initial=0.0)
+        factor = np.array([_factor(*each) for each in zip(whole.std(axis=0), size, strict=True)])
+        return cls(num, whole.mean(axis=0), factor, cycles, season)
 
     def columns(self, x: np.ndarray | None, dates: Any, start: int, num: int) -> Float[np.ndarray, "num columns"]:
         """Of `num` steps from place `start` of the series."""
@@ -179,13 +181,21 @@ class Dates(eqx.Module):
         if index is None:
             return None
         zone = None if index.tz is None else str(index.tz)
+        if zone is not None:
+            try:
+                index.tz_convert(zone)
+            except Exception as error:  # of pandas, zoneinfo or dateutil
+                raise ValueError(
+                    f"y has dates in a zone that has no name to be read again, {zone!r}: {error}"
+                ) from None
         return cls(index.to_numpy("datetime64[ns]").astype(np.int64), index.freqstr, zone)
 
     def index(self) -> Any:
         """The DatetimeIndex again."""
         found = require("pandas").DatetimeIndex(self.nanoseconds.astype("datetime64[ns]"))
         found = found if self.zone is None else found.tz_localize("UTC").tz_convert(self.zone)
-        found.freq = self.frequency
+        with contextlib.suppress(ValueError):  # holidays of one's own have no name that says them
+            found.freq = self.frequency
         return found
 
 
@@ -248,12 +258,17 @@ def _difference(y: np.ndarray, lag: int) -> np.ndarray:
     return y if not lag else np.concatenate([np.full(lag, np.nan), y[lag:] - y[:-lag]])
 
 
-def _last_known(y: np.ndarray, lag: int) -> np.ndarray:
-    """The last `lag` values; where one is missing, that of as many steps before, and so on."""
+def _factor(scale: float, size: float) -> float:
+    """A deviation to divide by; 1 where it is nothing but rounding errors of numbers of this size."""
+    return float(scale) if scale > 1e-8 * size else 1.0
+
+
+def _last_known(y: np.ndarray, lag: int, shift: float = 0.0) -> np.ndarray:
+    """The last `lag` values; where one is missing, that of as many steps before and the mean change since."""
     found = y[-lag:].copy()
     for back in range(2, len(y) // lag + 1):
         earlier = y[len(y) - back * lag : len(y) - (back - 1) * lag]
-        found = np.where(np.isnan(found), earlier, found)
+        found = np.where(np.isnan(found), earlier + (back - 1) * shift, found)
     if np.isnan(found).any():
         raise ValueError("y must have a known value at every step that differences begin from")
     return found

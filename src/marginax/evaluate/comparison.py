@@ -207,6 +207,8 @@ def compare(
         raise ValueError(f"x_ood must be inputs from elsewhere where ood_score is given, got None with {ood_score!r}")
     if launcher is not None:
         check_launched(launcher, directory, ())
+        if launcher.num_processes > 1:
+            raise ValueError("launcher must be that of one process, such as mx.launch.Dask: hosts cannot share a table")
         if seconds is not None:
             raise ValueError(f"seconds must be left out with a launcher, whose tasks know no clock, got {seconds:g}")
     key = as_key(key)

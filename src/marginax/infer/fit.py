@@ -197,6 +197,8 @@ def resume(
     check_process()
     files = RunDirectory(Path(directory))
     files.check_begun()
+    if launcher is not None:
+        check_launched(launcher, directory, hooks or ())
     if launcher is not None and not launcher.leads and not files.finished:
         launcher.follow(files, resumed=True)
     if files.finished:
@@ -209,6 +211,8 @@ def resume(
             size = chains_per_task(files)
         if size is None and launcher is not None:
             raise ValueError(f"launcher must be left out: {files.path} was begun without one, in one process")
+        if size is not None and hooks:
+            raise ValueError(f"hooks must be left out, got {hooks!r}: {files.path} was begun as tasks, which have none")
         with well_formed(directory) if alone else contextlib.nullcontext():
             run = restored(files, model, data, hooks)
             return run.execute(progress) if size is None else run_tasks(run, launcher or Serial(), progress)

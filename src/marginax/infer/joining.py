@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from marginax.files import GrowingArrays, GrowingFile
+from marginax.files import FileError, GrowingArrays, GrowingFile
 from marginax.infer.driver import Run
 from marginax.posterior import AbstractPosterior
 
@@ -30,6 +30,8 @@ def joined(run: Run, parts: Sequence[Run], bad: Mapping[int, str], *, finished: 
     """
     files = [part.directory for part in parts if part.directory is not None]
     states = [part.stand()[0] if own.exists else part.begin()[0] for part, own in zip(parts, files, strict=True)]
+    if finished:
+        _check_ended(run, parts, bad)
     used = _used(parts, bad, finished)
     if len(bad) == run.num_chains:
         raise FloatingPointError(f"all {run.num_chains} chains became NaN: {'; '.join(bad.values())}")
@@ -40,6 +42,16 @@ def joined(run: Run, parts: Sequence[Run], bad: Mapping[int, str], *, finished: 
         if count := min(_count(part, name) for part in used):
             _join(run, parts, name, used, count)
     return run.finish(jax.tree.map(_concatenated, *states), finished=finished)
+
+
+def _check_ended(run: Run, parts: Sequence[Run], bad: Mapping[int, str]) -> None:
+    """Raise unless what is here of each part is all of it, whatever its task has said: a checkpoint may be damaged."""
+    for part in parts:
+        steps = all(part.num_steps.get(phase.name) == phase.num_steps for phase in part.phases)
+        if part.first_chain not in bad and not (part.phase == len(part.phases) and steps):
+            assert part.directory is not None
+            whole = "" if run.directory is None else f"mx.resume({str(run.directory.path)!r})"
+            raise FileError(f"{part.directory.path} is not at its end, though its task was: {whole} goes on")
 
 
 def _used(parts: Sequence[Run], bad: Mapping[int, str], finished: bool) -> list[Run]:
@@ -77,7 +89,7 @@ def _set_where_it_stands(run: Run, parts: Sequence[Run], used: Sequence[Run], ba
         run.notes += tuple(note for note in part.notes if note not in run.notes)
     run.bad_chains = dict(sorted(texts.items()))
     for text in run.bad_chains.values():
-        warnings.warn(text, RuntimeWarning, stacklevel=6)
+        warnings.warn(text, RuntimeWarning, stacklevel=5)
 
 
 def _join(run: Run, parts: Sequence[Run], name: str, used: Sequence[Run], count: int) -> None:

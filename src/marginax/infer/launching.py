@@ -71,6 +71,11 @@ class Task:
         found = self.files.path.glob("checkpoint-*/manifest.json")
         return tuple(sorted(_time_of(path) for path in found))
 
+    def signs_of_life(self) -> tuple[int, ...]:
+        """Something that changes with every checkpoint, and with draws in between."""
+        found = self.files.path.glob("*.safetensors")
+        return (*self.progress(), *sorted(_time_of(path) for path in found))
+
 
 class AbstractLauncher(abc.ABC):
     """Where tasks are run."""
@@ -88,6 +93,11 @@ class AbstractLauncher(abc.ABC):
     def follow(self, files: RunDirectory, *, resumed: bool) -> None:
         """Do this process's share of the run that another one leads, until its result is there."""
         raise NotImplementedError
+
+    @property
+    def num_processes(self) -> int:
+        """How many call `fit` with it."""
+        return 1
 
     @abc.abstractmethod
     def run(self, tasks: Sequence[Task], told: Told, interrupt: Interrupt) -> dict[Task, dict[str, Any]]:
@@ -187,12 +197,12 @@ def part_of(run: Run, task: Task) -> Run:
 @contextlib.contextmanager
 def _owned_when_free(files: RunDirectory, task: Task, stop: "_Stop", patience: float | int) -> Iterator[bool]:
     """Own the directory of a task, after another one that does it has ended; not if asked to stop before."""
-    stack, seen, since = contextlib.ExitStack(), task.progress(), time.monotonic()
+    stack, seen, since = contextlib.ExitStack(), task.signs_of_life(), time.monotonic()
     while not stop.requested:
         try:
             stack.enter_context(files.owned())
         except InUseError:
-            now = task.progress()
+            now = task.signs_of_life()
             if now != seen:
                 seen, since = now, time.monotonic()
             if time.monotonic() - since > patience:
@@ -209,11 +219,14 @@ class _Stop:
     """Whether a task is to end at its next checkpoint."""
 
     def __init__(self, path: Path, interrupt: Any):
-        self._path, self._interrupt = path, interrupt
+        self._path, self._interrupt, self._asked = path, interrupt, False
 
     @property
     def requested(self) -> bool:
-        return (self._interrupt is not None and self._interrupt.requested) or self._path.exists()
+        """Once it was asked for, it is: another run may take the file away."""
+        by_signal = self._interrupt is not None and self._interrupt.requested
+        self._asked = self._asked or by_signal or self._path.exists()
+        return self._asked
 
 
 class _Teller:
@@ -256,8 +269,8 @@ def chains_per_task(files: RunDirectory) -> int | None:
 
 def ask_to_stop(directory: Path) -> None:
     """Have all tasks of a run end at their next checkpoint."""
-    with contextlib.suppress(OSError):
-        (directory / _STOP).touch()
+    with contextlib.suppress(OSError, FileError):
+        RunDirectory(directory).at(_STOP).touch()
 
 
 def run_tasks(run: Run, launcher: AbstractLauncher, progress: bool | None) -> AbstractPosterior:
@@ -278,11 +291,11 @@ def run_tasks(run: Run, launcher: AbstractLauncher, progress: bool | None) -> Ab
     parts = [part_of(run, task) for task in tasks]
     posterior = joined(run, parts, bad, finished=finished)
     if finished:
-        for task, part in zip(tasks, parts, strict=True):
+        run.directory.at(_STOP).unlink(missing_ok=True)  # it came too late
+        for part in parts:
             assert part.directory is not None
-            with _owned_when_free(part.directory, task, _Stop(run.directory.at(_STOP), None), PATIENCE) as is_ours:
-                if is_ours:  # no host that is late begins to read it now
-                    part.directory.forget()
+            with contextlib.suppress(InUseError), part.directory.owned():  # no host that is late begins to read it now
+                part.directory.forget()
     return posterior
 
 

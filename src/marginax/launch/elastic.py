@@ -167,7 +167,7 @@ class _Watch:
     def _outcome(self, future: Any, task: Task) -> dict[str, Any] | None:
         """What came of a task; None if it has to be submitted again."""
         if future.status == "finished":
-            return future.result()
+            return future.result(timeout=self._launcher.patience)
         if self._client.status not in ("running", "connecting"):
             raise self._disconnected()
         error = future.exception() if future.status == "error" else None

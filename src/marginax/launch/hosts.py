@@ -30,6 +30,7 @@ from marginax.infer.launching import (
 from marginax.infer.progress import Interrupt
 
 ADDRESS, NUM, INDEX = "MARGINAX_COORDINATOR", "MARGINAX_NUM_PROCESSES", "MARGINAX_PROCESS_ID"
+JOB_OF_TRIAL = "MARGINAX_JOB"
 _JOB = "job"
 _SECONDS_BETWEEN_LOOKS = 0.1
 
@@ -60,9 +61,13 @@ class Hosts(AbstractLauncher):
         """Whether it is the first."""
         return self.index == 0
 
+    @property
+    def num_processes(self) -> int:
+        return self.count
+
     def run(self, tasks: Sequence[Task], told: Told, interrupt: Interrupt) -> dict[Task, dict[str, Any]]:
         """Its own tasks, and then those of others: they are done, or under way, or left to be done."""
-        write_text(Path(tasks[0].directory) / _JOB, self.job)
+        write_text(RunDirectory(Path(tasks[0].directory)).at(_JOB), self.job)
         return self._visit(tasks, told, interrupt)
 
     def follow(self, files: RunDirectory, *, resumed: bool) -> None:
@@ -134,7 +139,10 @@ def initialize(
     if coordinator is None and ADDRESS in os.environ:  # a local trial: on loopback, and nowhere else
         coordinator = bind = os.environ[ADDRESS]
         num_processes, process_id = int(os.environ[NUM]), int(os.environ[INDEX])
+        jax.config.update("jax_cpu_collectives_implementation", None)  # they would listen, and not on loopback
     jax.distributed.initialize(coordinator, num_processes, process_id, coordinator_bind_address=bind)
+    if bind is not None:
+        return Hosts(os.environ[JOB_OF_TRIAL], jax.process_index(), jax.process_count(), chains_per_task, patience)
     from jax.experimental import multihost_utils
 
     own = np.frombuffer(secrets.token_bytes(16), np.uint8)

@@ -1,13 +1,14 @@
 """Hosts for trials: processes of this machine that find each other on loopback, and end together."""
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 
-from marginax.launch.hosts import ADDRESS, INDEX, NUM
+from marginax.launch.hosts import ADDRESS, INDEX, JOB_OF_TRIAL, NUM
 
 _SECONDS_BETWEEN_LOOKS = 0.05
 
@@ -23,11 +24,14 @@ def run_hosts(arguments: Sequence[str], num_hosts: int, *, grace: float | int = 
     Returns:
         0, or the first exit code that is not, and a sentence on it.
     """
-    shared = {**os.environ, ADDRESS: f"127.0.0.1:{_free_port()}", NUM: str(num_hosts)}
+    found_by = {ADDRESS: f"127.0.0.1:{_free_port()}", NUM: str(num_hosts), JOB_OF_TRIAL: secrets.token_hex(16)}
+    shared = {**os.environ, **found_by}
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for index in range(num_hosts):
-            processes.append(subprocess.Popen([sys.executable, *arguments], env={**shared, INDEX: str(index)}))
+            given = {**shared, INDEX: str(index)}
+            command = [sys.executable, *arguments]  # in a group of its own: a Ctrl-C is told once, by `_end`
+            processes.append(subprocess.Popen(command, env=given, process_group=0))
         while True:
             codes = [process.poll() for process in processes]
             for index, code in enumerate(codes):
@@ -42,16 +46,18 @@ def run_hosts(arguments: Sequence[str], num_hosts: int, *, grace: float | int = 
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]], grace: float | int) -> None:
-    for process in processes:
-        if process.poll() is None:
-            process.terminate()
-    deadline = time.monotonic() + grace
-    for process in processes:
+    deadline, asked = time.monotonic() + grace, set()
+    while left := [process for process in processes if process.poll() is None]:
         try:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            for process in left:
+                if time.monotonic() > deadline:
+                    process.kill()
+                elif process.pid not in asked:
+                    asked.add(process.pid)
+                    process.terminate()
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+        except KeyboardInterrupt:  # the handler of the command says it again and again: the grace bounds this
+            continue
 
 
 def _free_port() -> int:

@@ -190,10 +190,12 @@ class Laplace(AbstractScaled):
         return dist.Laplace(0.0, scale)
 
     def expected_log_prob(self, mean: Array, scale: Array, leaf: Leaf, hyper: Hyper) -> Float[Array, ""]:
-        """By the mean of a folded normal."""
+        """By the mean of a folded normal; of weights that are known (scale 0), by their size."""
         width = scale_at(self.scale, leaf, hyper)
-        ratio = mean / (scale * math.sqrt(2.0))
-        size = scale * math.sqrt(2.0 / math.pi) * jnp.exp(-(ratio**2)) + mean * jax.scipy.special.erf(ratio)
+        spread = jnp.where(scale > 0, scale, 1.0)
+        ratio = mean / (spread * math.sqrt(2.0))
+        folded = spread * math.sqrt(2.0 / math.pi) * jnp.exp(-(ratio**2)) + mean * jax.scipy.special.erf(ratio)
+        size = jnp.where(scale > 0, folded, jnp.abs(mean))
         return jnp.sum(-size / width - jnp.log(2.0 * width))
 
 

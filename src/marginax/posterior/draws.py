@@ -93,5 +93,7 @@ class Draws(AbstractPosterior):
 
 def _is_constant(leaf: Array | np.ndarray) -> bool:
     """Whether all draws of a leaf are the same: most differ between the first and the last."""
+    if isinstance(leaf, jax.core.Tracer):
+        return False
     leaf = np.asarray(leaf)
     return bool(np.array_equal(leaf[0], leaf[-1]) and np.all(leaf == leaf[:1]))

@@ -171,7 +171,10 @@ def _draws(posterior: AbstractPosterior, num: int, key: PRNGKeyArray) -> Params:
     if kept < num or functions.log_weights is not None:
         raise ValueError(f"method must give at least num_draws={num} draws of equal weight, got {kept}: keep more")
     (members,) = functions.members
-    return members.draws
+    if members.shared is None:
+        return members.draws
+    whole = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (kept, *leaf.shape)), members.shared)
+    return eqx.combine(members.draws, whole)
 
 
 @eqx.filter_jit

@@ -74,8 +74,6 @@ class MIMO(AbstractSharedWeights):
 
     def first_own(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> Ends:
         """The first member has the layers of the network, the others fresh ones."""
-        if model.likelihood.compares_views:
-            raise ValueError("likelihood must not compare views for MIMO: choose BatchEnsemble()")
         first, last = ends_of(model.network, batch.x.shape[1:], batch.x.dtype)
         paths = layer_paths(model.network)
         if first == last:

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from marginax._kernels.random import derive
 from marginax.data import Batch
 from marginax.infer.catalogue import register_method
 from marginax.infer.members.batch_ensemble import Factors, dealt, first_factors, with_factors
@@ -75,7 +76,9 @@ class Rank1VI(AbstractSharedWeights):
     def log_likelihood(
         self, model: Model, params: Params, own: Factors, batch: Batch, first: Int[Array, ""], *, key: PRNGKeyArray
     ) -> Float[Array, ""]:
-        return batch.total(model.log_likelihood(params, batch, key=key, noise=dealt(normal_factors(own), first)))
+        return batch.total(
+            model.log_likelihood(params, batch, key=derive(key, 1), noise=dealt(normal_factors(own), first))
+        )
 
     def log_prior(self, model: Model, params: Params, own: Factors, first: Int[Array, ""]) -> Float[Array, ""]:
         """Of the shared weights and the members' biases, less the divergence of the factors."""

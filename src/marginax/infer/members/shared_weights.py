@@ -97,6 +97,11 @@ class AbstractSharedWeights(AbstractOptimised):
             raise ValueError(
                 f"network must have no dropout of its own for {type(self).__name__}: leave it out, or use MCDropout()"
             )
+        if model.likelihood.compares_views:  # of one row, which may belong to several members
+            raise ValueError(
+                f"likelihood must not compare views for {type(self).__name__}, got {model.likelihood!r}: choose "
+                "DeepEnsemble()"
+            )
         own = self.first_own(model, params, batch, key=key)
         return SharedState(params, own, self.first_memory((params, own)))
 

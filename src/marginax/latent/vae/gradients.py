@@ -16,6 +16,7 @@ from jaxtyping import Key as KeyOf
 
 from marginax._kernels.random import derive
 from marginax.files import register
+from marginax.infer.dropout.noisy_training import has_own_noise
 from marginax.latent.mixture import check_num
 from marginax.latent.vae.inference import hold
 
@@ -86,6 +87,8 @@ class Resampled(AbstractGradient):
         check_num("num_kept", self.num_kept)
 
     def log_ratio(self, inference: Any, num: int) -> tuple[Float[Array, "k b"], Float[Array, "k b"]]:
+        if inference.keys.ndim == 0 and has_own_noise(inference):
+            raise ValueError("gradient Resampled() needs networks without dropout: use Reparameterised()")
         z, log_prob = inference.draw(num)
         held, still = hold(inference), jax.lax.stop_gradient(z)
         log_likelihood, log_ratio = held.log_likelihood(still), held.log_prior(still) - jax.lax.stop_gradient(log_prob)
