@@ -270,6 +270,44 @@ def test_a_backtest_of_dated_series_keeps_their_dates():
     assert [str(each.index[0].date()) for each in found.forecasts[0]] == ["2023-02-26"] * 2
 
 
+def test_a_gap_at_the_end_is_no_break_of_the_trend():
+    y = np.arange(80) + 0.1 * np.random.default_rng(0).normal(size=80)
+    whole = linear_forecaster(difference=1, num_paths=200, standardise=True).fit(y).predict(1).mean
+    y[-4:] = np.nan
+    gap = linear_forecaster(difference=1, num_paths=200, standardise=True).fit(y).predict(1).mean
+    np.testing.assert_allclose(gap, whole, atol=0.6)
+
+
+def test_a_constant_column_has_no_unit():
+    y, x = autoregression(80), np.full((80, 1), 0.7)
+    forecaster = linear_forecaster(num_paths=200).fit(y, x)
+    assert np.abs(forecaster.predict(2, np.full((2, 1), 0.8)).mean).max() < 10
+    assert Units.of(np.full(50, 0.1), 0, True).factor == 1.0
+
+
+def test_noise_may_have_several_parts():
+    likelihood = mx.likelihoods.MixtureDensity()
+    for direct in (None, 2):
+        forecaster = BayesianForecaster(
+            method=mx.infer.MAP(num_epochs=20), hidden=(4,), lags=2, likelihood=likelihood, direct=direct, num_paths=20
+        ).fit(autoregression(60))
+        forecast = forecaster.predict(2)
+        assert np.isfinite(forecast.log_prob(np.zeros(2))).all()
+        assert np.isfinite(forecast.paths).all()
+
+
+def test_one_column_may_be_a_vector_beside_another_history():
+    y, x = autoregression(60), np.arange(62.0) % 7
+    forecaster = linear_forecaster(num_paths=20).fit(y, x[:60])
+    np.testing.assert_array_equal(forecaster.predict(2, x[60:]).paths, forecaster.predict(2, x, y=y).paths)
+
+
+def test_days_of_work_with_holidays_of_ones_own():
+    days = pd.date_range("2024-01-01", periods=60, freq=pd.offsets.CustomBusinessDay(holidays=["2024-02-05"]))
+    forecast = linear_forecaster(num_paths=20).fit(pd.Series(autoregression(60), index=days)).predict(2)
+    assert forecast.index[0] > days[-1]
+
+
 # ---- files
 
 

@@ -29,6 +29,14 @@ def started(method, model=None, rows: int = 12, num_examples: int = 60):
     return model, method.init(model, model.initial(1), batch, key=KEY), batch
 
 
+def test_views_of_a_row_are_not_compared_between_members():
+    likelihood = mx.likelihoods.ConsistencyRegularised(mx.likelihoods.Categorical(), mx.data.Jitter(1.0))
+    model = mx.Model(mx.nets.MLP(2, (4,), 2, key=0), likelihood)
+    for method in (BatchEnsemble(), mx.infer.Rank1VI(), mx.infer.MIMO()):
+        with pytest.raises(ValueError, match=rf"must not compare views for {type(method).__name__}.*DeepEnsemble"):
+            mx.fit(model, (X, (Y > 0).astype(int)), method, key=0)
+
+
 def check_ridge(num_epochs: int = 6000):
     """Rows are there three times in a row, so that every member sees each of them in every step."""
     problem = testing.linear_layer(3, num_examples=20, condition_number=5.0)

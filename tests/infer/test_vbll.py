@@ -116,6 +116,7 @@ BOUNDS = {
 EXACT = {
     "Gaussian": (mx.likelihoods.Gaussian(0.7), 2, np.array([[0.3, -1.0]])),
     "Poisson": (mx.likelihoods.Poisson(), 1, np.array([3])),
+    "Poisson, several": (mx.likelihoods.Poisson(), 2, np.array([[7, 0]])),
     "Tempered": (mx.likelihoods.Tempered(mx.likelihoods.Gaussian(0.7), 0.4), 1, np.array([0.3])),
 }
 
@@ -123,8 +124,8 @@ EXACT = {
 def expectations(likelihood, width, y):
     """By the formula, and by draws with its standard error."""
     rng = np.random.default_rng(0)
-    root = 0.6 * rng.normal(size=(width, width))
-    mean, covariance = rng.normal(size=(1, width)), root @ root.T
+    root = 0.6 * rng.normal(size=(width, width)) + 0.5 * np.eye(width)
+    mean, covariance = np.array([[2.0, -1.0, 0.5]])[:, :width], root @ root.T
     formula = likelihood.expected_log_prob(jnp.asarray(mean), jnp.asarray(covariance)[None], jnp.asarray(y), {})
     outputs = mean + rng.normal(size=(200_000, width)) @ root.T
     values = np.asarray(likelihood.log_prob(jnp.asarray(outputs), jnp.repeat(jnp.asarray(y), len(outputs), 0), {}))
@@ -142,6 +143,21 @@ def test_expected_log_probabilities_of_classes_are_bounded_from_below(name):
     formula, mean, error = expectations(*BOUNDS[name])
     assert formula < mean - 4.9 * error  # strictly, here
     assert formula > mean - 0.5  # and of use
+
+
+@pytest.mark.parametrize("prior", [mx.priors.Laplace(0.5), mx.priors.StudentT(), mx.priors.Normal(1.0)])
+def test_priors_know_weights_without_a_spread(prior):
+    """The body has none, and biases begin at zero."""
+    x, y = regression()
+    model = mx.Model(mx.nets.MLP(2, (4,), 1, key=0), mx.likelihoods.Gaussian(0.3), prior)
+    assert np.isfinite(fit(model, (x, y), VBLL(num_epochs=20, batch_size=None)).predict(x).mean).all()
+
+
+def test_views_are_not_compared():
+    likelihood = mx.likelihoods.ConsistencyRegularised(mx.likelihoods.Categorical(), mx.data.Jitter(1.0))
+    x, y = moons()
+    with pytest.raises(ValueError, match="likelihood must not compare views for VBLL"):
+        mx.fit(mx.Model(mx.nets.MLP(2, (4,), 2, key=0), likelihood), (x, y), VBLL(), key=0)
 
 
 def moons(num=60):

@@ -200,6 +200,13 @@ def test_a_few_draws_chosen_by_weight_have_the_gradient_of_all_in_expectation(nu
     np.testing.assert_allclose(*same, rtol=1e-5)
 
 
+def test_draws_that_are_chosen_under_dropout_are_not_those_that_are_differentiated():
+    nets = mx.nets.MLP(4, (6,), 4, key=0), mx.nets.MLP(2, (6,), 4, dropout=0.5, key=1)
+    model = mx.latent.VAE(*nets, latent_size=2, bound=IWAE(3, Resampled()))
+    with pytest.raises(ValueError, match=r"gradient Resampled\(\) needs networks without dropout"):
+        mx.fit(model, np.eye(4), mx.infer.MAP(num_epochs=1), key=0)
+
+
 def test_draws_are_chosen_by_their_shares_in_expectation_and_never_far_from_it():
     shares = jnp.array([[0.1, 0.5], [0.55, 0.0], [0.35, 0.5]])
     keys = jax.random.split(jax.random.key(0), 4000)

@@ -96,6 +96,54 @@ def test_a_task_that_is_begun_when_all_is_done_finds_it_done(tmp_path, whole):
     assert_same(mx.load(tmp_path / "run"), whole)
 
 
+class Lying(Serial):
+    """Says that all is done, and has done nothing."""
+
+    def run(self, tasks, told, interrupt):
+        return {task: {"finished": True, "steps": 40, "bad_chains": {}} for task in tasks}
+
+
+def test_a_task_is_believed_by_what_is_on_the_disk(tmp_path, whole):
+    with pytest.raises(FileError, match=r"chain-0 is not at its end, though its task was: mx.resume\(.*\) goes on"):
+        fit(tmp_path / "run", Lying())
+    assert_same(mx.resume(tmp_path / "run", progress=False), whole)
+
+
+def test_who_was_asked_to_stop_stops_though_the_request_is_taken_back(tmp_path):
+    (tmp_path / "stop").touch()
+    stop = launching._Stop(tmp_path / "stop", None)
+    assert stop.requested
+    (tmp_path / "stop").unlink()
+    assert stop.requested
+    assert not launching._Stop(tmp_path / "stop", None).requested
+
+
+def test_links_in_a_directory_are_not_written_through(tmp_path):
+    begun(tmp_path / "run")
+    for name in ("victim", "other"):
+        (tmp_path / name).write_text("mine")
+    (tmp_path / "run" / "job").symlink_to(tmp_path / "victim")
+    with pytest.raises(FileError):
+        mx.resume(tmp_path / "run", launcher=mx.launch.Hosts("a job", 0, 1), progress=False)
+    (tmp_path / "run" / "stop").symlink_to(tmp_path / "nobody")
+    launching.ask_to_stop(tmp_path / "run")
+    assert (tmp_path / "victim").read_text() == "mine"
+    assert not (tmp_path / "nobody").exists()
+
+
+def test_what_tasks_cannot_have_is_refused_in_resuming(tmp_path, as_users_run):
+    begun(tmp_path / "run")
+    with pytest.raises(ValueError, match="hooks must be left out"):
+        mx.resume(tmp_path / "run", hooks=[EarlyStopping()])
+    with pytest.raises(TypeError, match="launcher must be an object"):
+        mx.resume(tmp_path / "run", launcher="scheduler:8786")
+    model, data = small()
+    with pytest.raises(ValueError, match="launcher must be that of one process"):
+        mx.evaluate.compare(
+            model, data, ["map"], test=data, key=0, directory=tmp_path / "c", launcher=mx.launch.Hosts("a job", 0, 2)
+        )
+
+
 # ---- ends before the end
 
 

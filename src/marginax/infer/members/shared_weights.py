@@ -99,8 +99,8 @@ class AbstractSharedWeights(AbstractOptimised):
             )
         if model.likelihood.compares_views:  # of one row, which may belong to several members
             raise ValueError(
-                f"likelihood must not compare views for {type(self).__name__}, got {model.likelihood!r}: choose "
-                "DeepEnsemble()"
+                f"likelihood must not compare views for {type(self).__name__}, as {type(model.likelihood).__name__} "
+                "does: choose DeepEnsemble()"
             )
         own = self.first_own(model, params, batch, key=key)
         return SharedState(params, own, self.first_memory((params, own)))

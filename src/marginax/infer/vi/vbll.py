@@ -102,6 +102,9 @@ class VBLL(AbstractOptimised):
 
     def init(self, model: Model, params: Params, batch: Batch, *, key: PRNGKeyArray) -> VBLLState:
         LastLayer().check(model.network)
+        if model.likelihood.compares_views:  # whose outputs depend on the same weights
+            name = type(model.likelihood).__name__
+            raise ValueError(f"likelihood must not compare views for VBLL(), as {name} does: choose VI()")
         body, last = _split(model, params)
         _check_linear(model, body, last, batch.x)
         approximation = self.family.start(last, key=key)
@@ -154,7 +157,7 @@ def expected_log_likelihood(
         return mean, covariance.spread(selected_part(jacobian))
 
     likelihood = model.likelihood
-    if not (likelihood.is_estimated or likelihood.compares_views):
+    if not likelihood.is_estimated:
         found = likelihood.expected_log_prob(*moments(batch.x), batch.y, params.likelihood)
         if found is not None:
             return batch.total(batch.weigh(found))
