@@ -156,8 +156,6 @@ def test_paths_of_layers_begin_at_the_network_and_end_at_a_layer():
     for row in NETWORKS.values():
         net = row.make()
         paths = {leaf.path for leaf in mx.Model(net, mx.likelihoods.Gaussian()).leaves}
-        layers = [
-            layer for layer in mx.nets.layer_paths(net) if not layer.endswith("/layer")
-        ]  # what is adapted is fixed
-        assert all(any(path.startswith(f"{layer}/") for path in paths) for layer in layers)
+        of_weights = [layer for layer in mx.nets.layer_paths(net) if not layer.endswith("/layer")]  # else it is fixed
+        assert all(any(path.startswith(f"{layer}/") for path in paths) for layer in of_weights)
         assert jax.tree.structure(net) == jax.tree.structure(row.make())

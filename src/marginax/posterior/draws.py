@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, PRNGKeyArray
 
 from marginax.data import DataSpec
@@ -93,7 +94,7 @@ class Draws(AbstractPosterior):
 
 def _is_constant(leaf: Array | np.ndarray) -> bool:
     """Whether all draws of a leaf are the same: most differ between the first and the last."""
-    if isinstance(leaf, jax.core.Tracer):
+    if isinstance(leaf, Tracer):
         return False
     leaf = np.asarray(leaf)
     return bool(np.array_equal(leaf[0], leaf[-1]) and np.all(leaf == leaf[:1]))

@@ -8,6 +8,7 @@ does, also find a posterior that ignores them (Modrák et al., 2023).
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -170,7 +171,7 @@ def _draws(posterior: AbstractPosterior, num: int, key: PRNGKeyArray) -> Params:
     kept = functions.num_draws
     if kept < num or functions.log_weights is not None:
         raise ValueError(f"method must give at least num_draws={num} draws of equal weight, got {kept}: keep more")
-    (members,) = functions.members
+    members: Any = functions.members[0]
     if members.shared is None:
         return members.draws
     whole = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (kept, *leaf.shape)), members.shared)
